@@ -254,6 +254,10 @@ class Check(CheckArguments, ABC):
         """Return an (n,) mask, True at the instances that `judge` uses. By default, it uses all instances."""
         return np.ones(len(measurements), dtype=np.bool_)
 
+    def note_on_judged_rows(self, measurements: Measurements) -> str:
+        """Return a remark on the instances that `judged_rows` leaves out, as a clause; "" if it leaves out none."""
+        return ""
+
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Compare the evidence with the threshold, and return the record with the verdict.
 
@@ -277,12 +281,13 @@ class Check(CheckArguments, ABC):
         gated = max(1, gated) if self.severity == "gate" else 1
         if self.sampling == "sequential":
             evidence = sequential_evidence(self, evidence, measurements, requirement, gated)
+        n = int(self.judged_rows(measurements).sum())
         n_defined, n_different = int(evidence.defined.sum()), too_few_different(measurements, evidence.defined)
         decided = decision(
             value=evidence.value,
             estimate=evidence.interval,
             requirement=requirement,
-            n=len(measurements),
+            n=n,
             n_defined=n_defined,
             n_different=n_different,
             confidence=self.confidence,
@@ -319,10 +324,10 @@ class Check(CheckArguments, ABC):
             value=evidence.value,
             requirement=requirement,
             interval=decided.interval,
-            n=len(measurements),
+            n=n,
             n_defined=n_defined,
             n_different=n_different,
-            undefined=complete_counts(evidence.undefined, len(measurements) - n_defined),
+            undefined=complete_counts(evidence.undefined, n - n_defined),
             references=list(evidence.references),
             details=evidence.details,
             distribution=distribution,

@@ -12,7 +12,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
-from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
+from attnaudit.checks.evidence import Detail, Evidence, Mask, mean_of, with_note
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
@@ -145,6 +145,20 @@ class PairedGate(Check):
         """The id of the check whose values are compared."""
         return dataclasses.replace(self.base, reading=self.reading).id
 
+    @property
+    def replaces_weights(self) -> bool:  # type: ignore[override]
+        return self.base.replaces_weights
+
+    @property
+    def has_custom_texts(self) -> bool:  # type: ignore[override]
+        return self.base.has_custom_texts
+
+    def judged_rows(self, measurements: Measurements) -> Mask:
+        return self.base.judged_rows(measurements)
+
+    def note_on_judged_rows(self, measurements: Measurements) -> str:
+        return self.base.note_on_judged_rows(measurements)
+
     def needs(self) -> tuple[str, ...]:
         return self.base.needs()
 
@@ -154,16 +168,16 @@ class PairedGate(Check):
         Raises:
             CheckError: The run has not added the numbers of the baseline.
         """
-        known = self._known()
-        base, numbers = self.base.evidence(measurements), rounded_numbers(self.base.linearised_values(measurements))
+        known, judged = self._known(), self.judged_rows(measurements)
+        base = self.base.evidence(measurements if judged.all() else measurements.only(judged))
+        numbers = rounded_numbers(self.base.linearised_values(measurements))
         candidate, baseline = mean_of(numbers), known.comparison.baseline
         details: dict[str, Detail] = {CANDIDATE: candidate, BASELINE: baseline}
         if baseline is None or candidate is None:
             reason = "this model has no value" if candidate is None else "not comparable with the baseline"
-            nothing = filled(len(measurements), False, np.bool_)
-            return Evidence(
-                value=None, interval=None, defined=nothing, undefined={reason: len(measurements)}, details=details
-            )
+            nothing, count = filled(len(measurements), False, np.bool_), int(judged.sum())
+            undefined = {reason: count} if count else {}
+            return Evidence(value=None, interval=None, defined=nothing, undefined=undefined, details=details)
         defined = ~np.isnan(numbers)
         if known.numbers is None:
             return Evidence(value=candidate - baseline, interval=None, defined=defined, details=details)
@@ -186,6 +200,7 @@ class PairedGate(Check):
             values=difference.differences,
             values_label=f"change since the {ANCHORS[self.anchor]} per instance",
             details=details,
+            note=base.note,
             no_interval=base.no_interval if base.interval is None else "",
         )
 
@@ -210,6 +225,7 @@ class PairedGate(Check):
         If the model is better than the baseline by more than the margin, a note reports this.
         """
         record, known = super().judge(measurements, gated=gated), self._known()
+        record = with_note(record, self.note_on_judged_rows(measurements))
         candidate = record.details[CANDIDATE]
         comparison = msgspec.structs.replace(
             known.comparison, candidate=candidate if isinstance(candidate, float) else None

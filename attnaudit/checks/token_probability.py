@@ -79,21 +79,20 @@ class TokenProbability(PerInstanceCheck):
         rows: Mask = (measurements.labels == measurements.predicted) | (self.among == "all")
         return rows
 
-    def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Judge the check like `Check.judge`.
+    def note_on_judged_rows(self, measurements: Measurements) -> str:
+        """Return the number of correctly predicted instances, or why there is none. With among="all", return ""."""
+        if self.among == "all":
+            return ""
+        if measurements.no_decision:
+            return f"no prediction is correct or wrong, because {measurements.no_decision}"
+        if not (measurements.labels >= 0).any():
+            return "the check needs labels: add a label column, or use among='all'"
+        correct = int(self.judged_rows(measurements).sum())
+        return f"measured on the {correct:,} of {len(measurements):,} instances that are predicted correctly"
 
-        With among="correct", only the correctly predicted instances are judged. A note gives their number, or reports
-        that labels are missing.
-        """
+    def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
+        """Judge the check like `Check.judge`. With among="correct", use only the correctly predicted instances."""
         if self.among == "all":
             return super().judge(measurements, gated=gated)
-        correct = self.judged_rows(measurements)
-        record = super().judge(measurements.only(correct), gated=gated)
-        if measurements.no_decision:
-            return with_note(record, f"no prediction is correct or wrong, because {measurements.no_decision}")
-        if not (measurements.labels >= 0).any():
-            return with_note(record, "the check needs labels: add a label column, or use among='all'")
-        remark = (
-            f"measured on the {int(correct.sum()):,} of {len(measurements):,} instances that are predicted correctly"
-        )
-        return with_note(record, remark)
+        record = super().judge(measurements.only(self.judged_rows(measurements)), gated=gated)
+        return with_note(record, self.note_on_judged_rows(measurements))

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.base import Check
 from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate, paired_gate, rounded_numbers
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.records import BASELINE_FORMAT, Baseline, BaselineCheck, BaselineSubject, CheckRecord
+from attnaudit.records import (
+    BASELINE_FORMAT,
+    Baseline,
+    BaselineCheck,
+    BaselineComparison,
+    BaselineSubject,
+    CheckRecord,
+)
 from attnaudit.run.baseline_comparison import AuditedPair, compared
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured
@@ -226,3 +237,70 @@ def test_a_case_that_is_not_comparable_is_undefined_and_blocks() -> None:
 def test_a_gate_is_not_judged_without_its_baseline() -> None:
     with pytest.raises(CheckError, match="Run pytest"):
         GATE.judge(MEASURED)
+
+
+def _itself(check: Check, m: Measurements) -> CheckRecord:
+    """Judge a paired gate on a model that is compared with itself."""
+    gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
+    numbers = rounded_numbers(gate.base.linearised_values(m))
+    comparison = BaselineComparison(
+        anchor="last",
+        base=gate.base_id,
+        candidate=None,
+        reading="",
+        measures_sha256="d" * 64,
+        baseline=float(np.nanmean(numbers)) if not np.isnan(numbers).all() else None,
+        same_model=True,
+    )
+    return dataclasses.replace(gate, baseline=BaselineNumbers(comparison=comparison, numbers=numbers)).judge(m)
+
+
+@given(accuracy=st.floats(0.3, 1.0), seed=st.integers(0, 100))
+def test_a_gate_on_correct_predictions_passes_against_the_same_model_at_any_accuracy(
+    accuracy: float, seed: int
+) -> None:
+    m = measured(seed=seed)
+    correct = np.arange(len(m)) < math.ceil(accuracy * len(m))
+    m.predicted = np.where(correct, m.labels, 1 - m.labels)
+    m.scalars["token_probability"] = np.random.default_rng(seed).uniform(0.4, 0.9, len(m))
+    m.scalars["token_probability.whole"] = np.full(len(m), 0.9)
+    check = checks.TokenProbability(at_most=0.95)
+    alone, record = check.judge(m), _itself(check, m)
+    assert (record.verdict, record.value) == ("pass", 0.0)
+    assert (record.n, record.n_defined, record.undefined) == (alone.n, alone.n_defined, alone.undefined)
+    assert record.n == correct.sum()
+    assert f"measured on the {correct.sum()} of 120 instances that are predicted correctly" in record.note
+
+
+def test_without_labels_the_note_of_a_paired_gate_says_so() -> None:
+    m = measured(labelled=False)
+    m.scalars["token_probability"] = np.full(len(m), 0.5)
+    m.scalars["token_probability.whole"] = np.full(len(m), 0.9)
+    record = _itself(checks.TokenProbability(at_most=0.95), m)
+    assert (record.verdict, record.n, record.undefined) == ("undefined", 0, {})
+    assert "the check needs labels" in record.note
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.Agreement(at_least=0.1),
+        checks.InfluenceEntropy(at_most=0.9),
+        checks.PermutationFragility(at_least=0.01),
+        checks.UniformFragility(at_least=0.01),
+        checks.Comprehensiveness(at_least=0.01),
+        checks.Pointing(at_least=0.1),
+        checks.Pointing(on="logits", at_least=0.1),
+        checks.TotalEffect(at_least=0.01),
+    ],
+    ids=lambda check: check.id,
+)
+def test_a_paired_gate_gives_the_reasons_and_the_note_of_its_check(check: Check) -> None:
+    m = measured()
+    for name in ("permutation.tvd", "uniform.tvd"):
+        m.scalars[name][:5] = np.nan
+    alone, record = check.judge(m), _itself(check, m)
+    assert (record.n, record.undefined) == (alone.n, alone.undefined)
+    gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
+    assert (gate.replaces_weights, gate.has_custom_texts) == (check.replaces_weights, check.has_custom_texts)
+    assert all(part in record.note for part in alone.note.split("; "))
