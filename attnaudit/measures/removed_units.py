@@ -26,7 +26,7 @@ from attnaudit.seeding import keyed_generator
 DRAWS = 5
 #: The largest number of subsets per instance, and of removed units.
 MOST_SUBSETS, MOST_REMOVED = 10_000, 1_000
-#: Smaller probabilities are raised to this value before logarithms are computed.
+#: Smaller probabilities are not exact. The log-odds are then undefined, and the top-k drop uses this value instead.
 LEAST = 1e-300
 
 
@@ -53,13 +53,16 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
     correlation between the sum of α over S and the log-odds log p(S) - log (1 - p(S)). The log-odds rank the subsets as
     p(S) does.
 
-    The columns are undefined if there is a single unit, or if no subset changes the output:
+    The columns are undefined if there is a single unit, if no subset changes the output, or if a probability is too
+    near 0 for log-odds, so that the subsets cannot be ranked:
 
     * `<name>`: the score. Undefined if all units have the same attention.
     * `.uniform`: the score of equal weights, which depends only on the number of kept units.
+    * `.extreme`: whether a probability is too near 0, 0 or 1. It is always defined.
     """
     count, width = view.real.shape
     scores = torch.full((2, count), torch.nan, dtype=torch.float64, device=view.device)
+    extreme = torch.zeros_like(scores[0])
     for b in (view.lengths > 1).nonzero()[:, 0].tolist():
         units = view.real[b].nonzero()[:, 0]
         kept = random_subsets(view, b, len(units), int(request.argument))
@@ -71,12 +74,16 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
         if bool(same.all()):
             continue
         odds = log_odds(probabilities, int(view.predicted[b])).cpu().numpy()
+        extreme[b] = float(np.isnan(odds).any())
+        if extreme[b]:
+            continue
         attention = view.attention[b, units].cpu().numpy()
         predictions = (kept @ attention, kept.sum(1).astype(np.float64))
         for i, predicted in enumerate(predictions):
             tied = np.ptp(attention) <= 1e-6 * abs(attention).max() if i == 0 else False
             scores[i, b] = torch.nan if tied or np.isnan(predicted).any() else spearman(predicted, odds)
-    return Columns(scalars={request.name: scores[0], f"{request.name}.uniform": scores[1]})
+    scalars = {request.name: scores[0], f"{request.name}.uniform": scores[1], f"{request.name}.extreme": extreme}
+    return Columns(scalars=scalars)
 
 
 def random_subsets(view: AttentionView, row: int, count: int, most: int) -> NDArray[np.bool_]:
@@ -95,11 +102,15 @@ def random_subsets(view: AttentionView, row: int, count: int, most: int) -> NDAr
 
 
 def log_odds(probabilities: Tensor, chosen: int) -> Tensor:
-    """Return the log-odds (V,) of a class, given class probabilities (V, C)."""
-    others = probabilities.sum(-1) - probabilities[:, chosen]
-    if probabilities.shape[-1] == 2:
-        others = probabilities[:, 1 - chosen]  # without the rounding of 1 - p
-    return probabilities[:, chosen].clamp_min(LEAST).log() - others.clamp_min(LEAST).log()
+    """Return the log-odds (V,) of a class, given class probabilities (V, C).
+
+    They are NaN where the class, or all other classes together, have a probability near the smallest positive number.
+    """
+    one = probabilities[:, chosen]
+    # 1 - p would lose the digits of the others if p is near 1.
+    others = probabilities.index_fill(1, torch.tensor([chosen], device=probabilities.device), 0.0).sum(-1)
+    known = (one >= LEAST) & (others >= LEAST)
+    return (one.log() - others.log()).masked_fill(~known, torch.nan)
 
 
 @measure("top_k_drop", argument=whole_number(MOST_REMOVED, "1"), capabilities=("deletion",))

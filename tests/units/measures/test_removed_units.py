@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
@@ -18,6 +20,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.measures.removed_units import log_odds
 from attnaudit.metrics.spearman import spearman
 from attnaudit.registry import measures
 from attnaudit.targets import Target
@@ -162,3 +165,27 @@ def test_spearman_against_scipy() -> None:
         first, second = generator.integers(0, 6, (2, 12)).astype(float)
         assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
     assert math.isnan(spearman(np.ones(4), np.arange(4.0)))
+
+
+@given(
+    logits=st.lists(st.floats(-40, 40), min_size=2, max_size=6),
+    gap=st.floats(0, 600),
+    chosen=st.integers(0, 5),
+)
+def test_log_odds_keep_the_digits_of_the_other_classes(logits: list[float], gap: float, chosen: int) -> None:
+    chosen %= len(logits)
+    raised = torch.tensor([logits], dtype=torch.float64)
+    raised[0, chosen] += gap
+    others = torch.cat([raised[:, :chosen], raised[:, chosen + 1 :]], dim=1)
+    expected = raised[:, chosen] - others.logsumexp(-1)
+    torch.testing.assert_close(log_odds(raised.softmax(-1), chosen), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_an_impossible_class_changes_no_log_odds() -> None:
+    two = torch.tensor([[40.0, 0.0], [57.0, 0.0], [100.0, -300.0]], dtype=torch.float64).softmax(-1)
+    torch.testing.assert_close(log_odds(torch.nn.functional.pad(two, (0, 1)), 0), log_odds(two, 0))
+
+
+def test_log_odds_of_a_probability_of_0_are_undefined() -> None:
+    odds = log_odds(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.5, 0.5, 0.0]], dtype=torch.float64), 0)
+    assert odds.isnan().tolist() == [True, True, False]
