@@ -12,6 +12,10 @@ from attnaudit.records import Interval
 from attnaudit.statistics.resampled_limits import ResampledLimits
 from attnaudit.statistics.shares import ShareSample
 
+#: Values count as equal if they differ by at most this share of their range (see `equal_up_to`). In float32, rounding
+#: changes a probability by about 1e-7. The numbers of baselines have six digits, so differences are off by up to 1e-6.
+EQUAL = 2e-6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalEstimate:
@@ -83,6 +87,21 @@ def tilting_slope(base: Floats) -> float:
     influence, denominators = base.T
     variance = float((influence**2).mean())
     return float((influence**3).mean() / variance - 4 * (influence * denominators).mean()) / variance
+
+
+def equal_up_to(value: float, extremes: tuple[float, float]) -> float:
+    """Return how far values per row may be from their mean and still count as equal, because rounding can explain it.
+
+    Without this, a model whose values are all 0 and a model whose values are 0 up to rounding would have different
+    verdicts: the first interval allows for unseen rows, but the second would have almost no width.
+
+    Args:
+        value: The mean.
+        extremes: The lowest and the highest possible value. If their range is much larger than 1 or infinite, it says
+            nothing about the size of the values, so the mean does.
+    """
+    low, high = extremes
+    return EQUAL * (min(high - low, max(1.0, abs(value))) if np.isfinite(high - low) else abs(value))
 
 
 def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:

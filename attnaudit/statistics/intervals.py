@@ -17,7 +17,14 @@ from attnaudit.disk_arrays.filed_arrays import filled, written
 from attnaudit.records import Interval
 from attnaudit.statistics.bootstrap_samples import Statistic, resampled
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
-from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point, tilting_slope
+from attnaudit.statistics.interval_estimate import (
+    IntervalEstimate,
+    clip,
+    equal_up_to,
+    normal_quantile,
+    point,
+    tilting_slope,
+)
 from attnaudit.statistics.resample_quantiles import upper_tail
 from attnaudit.statistics.resampled_limits import ResampledLimits
 from attnaudit.statistics.shares import ShareSample, weighted_share
@@ -82,8 +89,8 @@ def ratio_interval(
     uses Student's t instead of the bootstrap. The degrees of freedom are the effective number of groups minus 1, but at
     least 1.
 
-    If every row (instance) has the same ratio, resamples do not vary. The interval then allows for rows that the sample
-    may have missed, with numerators at `extremes` (see `_unvaried_interval`).
+    If every row (instance) has the same ratio up to rounding, resamples vary by rounding at most. The interval then
+    allows for rows that the sample may have missed, with numerators at `extremes` (see `_unvaried_interval`).
 
     Args:
         above: (n_all,) numerators.
@@ -121,14 +128,15 @@ def ratio_interval(
     base = sums[:, :2]
     base[:] = _sums_of_two(above, below, groups, ratio)
     # Rows may differ although every source has the same ratio. Their spread then has no effect on the standard error.
-    spread = float(np.ptp((above - ratio * below)[groups.rows]))
-    same_ratio = float(np.abs(base[:, 0]).max()) <= ROUNDING * spread * int(groups.sizes.max())
-    if same_ratio or (np.ptp(above[groups.rows]) == 0 and np.ptp(below[groups.rows]) == 0):
+    residuals = (above - ratio * below)[groups.rows]
+    same_ratio = float(np.abs(base[:, 0]).max()) <= ROUNDING * float(np.ptp(residuals)) * int(groups.sizes.max())
+    if same_ratio or float(np.abs(residuals).max()) <= mean * equal_up_to(ratio, extremes):
         unvaried = _unvaried_interval(
             ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
         )
         share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
         return replace(unvaried, share=share) if unvaried else None
+    del residuals
     factors = leverage(base[:, 1])
     for column, (one, other) in zip(sums[:, 2:].T, ((0, 0), (0, 1), (1, 1)), strict=True):
         np.multiply(base[:, one] * base[:, other], factors, out=column)

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.groups import FEW_GROUPS, Groups
-from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.interval_estimate import IntervalEstimate, equal_up_to
 from attnaudit.statistics.intervals import ratio_interval
 
 #: The kurtosis of a normal distribution.
@@ -89,7 +89,10 @@ def paired_difference(
     differences[rows] = first - second
     compared = _only(groups, rows)
     low, high = bounds if np.isfinite(bounds).all() else _range(candidate[rows], baseline[rows])
-    effective = _sources_with_variance(differences, compared)
+    extremes = (low - high, high - low) if high > low else (-np.inf, np.inf)
+    difference = float(differences[rows].mean())
+    equal = float(np.abs(differences[rows] - difference).max()) <= equal_up_to(difference, extremes)
+    effective = compared.effective if equal else _sources_with_variance(differences, compared)
     interval = ratio_interval(
         differences,
         np.ones_like(differences),
@@ -97,7 +100,7 @@ def paired_difference(
         confidence=confidence,
         generator=generator,
         bounds=(bounds[0] - bounds[1], bounds[1] - bounds[0]),
-        extremes=(low - high, high - low) if high > low else (-np.inf, np.inf),
+        extremes=extremes,
         effective=effective,
     )
     if interval is not None and effective < FEW_GROUPS <= compared.effective:
