@@ -40,9 +40,13 @@ HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "
     "makes little difference to the output which tokens are attended to."
 )
+CLASS_OF_F1 = (
+    "With two classes, F1 is that of the second class of the model, so the value depends on the order of the classes."
+)
 HOW_TO_READ_F1 = (
     "The drop is the F1 score with the model's own attention minus the F1 score with replaced weights. Near 0, the "
-    "predictions are as good with other weights; below 0, they are better."
+    "predictions are as good with other weights; below 0, they are better. "
+    f"{CLASS_OF_F1}"
 )
 
 
@@ -159,6 +163,7 @@ class Fragility(WhereReplaced):
         return {
             "mean TVD": mean_of(measurements.scalar(f"{self.column}.tvd")),
             "share of decisions changed": mean_of(self._changed(measurements)),
+            **class_of_f1(measurements),
             "F1": number_or_none(f1),
             f"F1 under {self.replaced_by}": number_or_none(replaced_f1),
             "drop in F1": number_or_none(drop),
@@ -237,6 +242,13 @@ class Fragility(WhereReplaced):
         usable = (measurements.labels >= 0) & ~np.isnan(replaced).any(axis=1)
         f1_drop = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
         return f1_drop, measurements.groups(usable)
+
+
+def class_of_f1(measurements: Measurements) -> dict[str, Detail]:
+    """Return the name of the class whose F1 is computed, as a detail. With more than two classes, return no detail."""
+    if len(measurements.classes) != 2 or measurements.no_decision:
+        return {}
+    return {"class of the F1": measurements.classes[1]}
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:

@@ -12,6 +12,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
 from attnaudit.checks.evidence import Detail, Evidence, count_reasons, number_or_none
+from attnaudit.checks.fragility import CLASS_OF_F1, class_of_f1
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Series, Severity
@@ -23,7 +24,8 @@ MOST_SEEDS = 100
 HOW_TO_READ_F1 = (
     "The value is the difference between two mean F1 scores. Each is the score of the audited model, or the mean score "
     "of models that were trained for this check. Near 0, both are equally good. The interval covers the choice of "
-    "instances, but not the randomness of training, so compare it with the scores of the individual seeds."
+    "instances, but not the randomness of training, so compare it with the scores of the individual seeds. "
+    f"{CLASS_OF_F1}"
 )
 HOW_TO_READ_JSD = (
     "Jensen–Shannon divergence runs from 0, where a copy has the same attention as the model, to ln 2 ≈ 0.693 nats. "
@@ -136,7 +138,7 @@ def f1_difference(
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = measurements.groups(labelled)
     difference = F1Drop.of(labels, predictions[minuend], predictions[subtrahend], classes=len(measurements.classes))
-    details: dict[str, Detail] = {}
+    details: dict[str, Detail] = class_of_f1(measurements)
     series, means = [], {}
     for name, predicted in predictions.items():
         scores = _f1_scores(measurements, predicted, groups)

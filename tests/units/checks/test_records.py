@@ -389,3 +389,16 @@ def test_a_gain_over_random_tokens_has_its_direction_in_words(shift: float, word
     enough = checks.Sufficiency(severity="report").in_words(evidence)
     assert f"{words} {'more' if shift > 0 else 'less'}" in needed
     assert f"{words} {'less' if shift > 0 else 'more'}" in enough
+
+
+@pytest.mark.parametrize("check", [checks.PermutationFragility, checks.UniformFragility])
+def test_a_drop_in_f1_names_its_class(check):
+    m, reordered = measured(), measured()
+    reordered.classes = m.classes[::-1]
+    drop = check(measure="f1_drop", at_least=0.01)
+    assert drop.judge(m).details["class of the F1"] == "positive"
+    assert drop.judge(reordered).details["class of the F1"] == "negative"
+    assert "F1 is that of the second class of the model" in drop.judge(m).how_to_read
+    three = measured()
+    three.classes = ("negative", "neutral", "positive")
+    assert "class of the F1" not in drop.judge(three).details
