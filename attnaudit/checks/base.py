@@ -11,6 +11,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from attnaudit.arrays import Floats
+from attnaudit.checks.builtin_types import in_builtin_types
 from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.checks.evidence import (
     Evidence,
@@ -276,6 +277,7 @@ class Check(CheckArguments, ABC):
             measurements = measurements.under(readings[0])
             evidence = self.evidence(measurements)
         reading = "" if matrix else readings[0]
+        evidence = in_builtin_types(evidence, self.name_in_errors)
         in_words = "" if matrix or evidence.value is None else self.in_words(evidence)
         evidence, requirement = self._against_threshold(measurements, evidence)
         gated = max(1, gated) if self.severity == "gate" else 1

@@ -14,6 +14,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
 from attnaudit.checks.breakdowns import breakdowns
+from attnaudit.checks.builtin_types import number, numbers
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
@@ -169,7 +170,7 @@ class PerInstanceCheck(Check):
         return "" if self.statistic in MEANS else f"its value is a {self.statistic}, not a mean over the instances"
 
     def linearised_values(self, measurements: Measurements) -> Floats:
-        return super().linearised_values(measurements) if self.not_linearised else self.values(measurements)
+        return super().linearised_values(measurements) if self.not_linearised else self._values_as_floats(measurements)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         """Return why there is no interval, as a clause; "" means that there are too few independent sources."""
@@ -201,9 +202,10 @@ class PerInstanceCheck(Check):
         """Compute the evidence from the values per instance.
 
         Raises:
-            CheckError: `values` returned another number of values, or infinite values.
+            CheckError: `values` returned another number of values, infinite values, or no numbers; or `value` returned
+                no number.
         """
-        values = self.values(measurements)
+        values = self._values_as_floats(measurements)
         if np.shape(values) != (len(measurements),):
             raise CheckError(
                 f"{self.name_in_errors}: values() returned an array of shape {np.shape(values)}; expected "
@@ -218,7 +220,7 @@ class PerInstanceCheck(Check):
             )
         undefined = np.isnan(values)
         groups = measurements.groups(~undefined)
-        value = self.value(measurements, values, groups)
+        value = number(self.value(measurements, values, groups), f"{self.name_in_errors}: value()")
         interval = self.interval(measurements, values, groups)
         references = self.references(measurements, values)
         reasons = self.undefined_reasons(measurements, undefined)
@@ -248,3 +250,6 @@ class PerInstanceCheck(Check):
             typical=self.typical(measurements, values),
             no_decision=measurements.no_decision,
         )
+
+    def _values_as_floats(self, measurements: Measurements) -> Floats:
+        return numbers(self.values(measurements), f"{self.name_in_errors}: values()")
