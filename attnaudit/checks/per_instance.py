@@ -31,7 +31,7 @@ from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Reference
 from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBounds
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.interval_estimate import EQUAL, IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval
 
 #: The statistics that are means of the values per instance.
@@ -148,7 +148,10 @@ class PerInstanceCheck(Check):
         return ""
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        """Return the statistic of the values; None if it is undefined."""
+        """Return the statistic of the values; None if it is undefined.
+
+        A check that overrides this method must override `interval`, too.
+        """
         return mean_of(values)
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
@@ -203,7 +206,7 @@ class PerInstanceCheck(Check):
 
         Raises:
             CheckError: `values` returned another number of values, infinite values, or no numbers; or `value` returned
-                no number.
+                no number, or one outside the interval of the mean, while `interval` is not overridden.
         """
         values = self._values_as_floats(measurements)
         if np.shape(values) != (len(measurements),):
@@ -222,6 +225,7 @@ class PerInstanceCheck(Check):
         groups = measurements.groups(~undefined)
         value = number(self.value(measurements, values, groups), f"{self.name_in_errors}: value()")
         interval = self.interval(measurements, values, groups)
+        self._refuse_other_interval(value, interval)
         references = self.references(measurements, values)
         reasons = self.undefined_reasons(measurements, undefined)
         by_class = means_by_predicted_class(measurements, values) if self.lists_classes else {}
@@ -253,3 +257,21 @@ class PerInstanceCheck(Check):
 
     def _values_as_floats(self, measurements: Measurements) -> Floats:
         return numbers(self.values(measurements), f"{self.name_in_errors}: values()")
+
+    def _refuse_other_interval(self, value: float | None, interval: IntervalEstimate | None) -> None:
+        """Raise CheckError if the check inherits the interval of the mean, but its value is clearly another statistic.
+
+        Otherwise, the verdict would depend on the mean, although the record shows another value.
+        """
+        kind = type(self)
+        overrides_only_value = kind.value is not PerInstanceCheck.value and kind.interval is PerInstanceCheck.interval
+        if not overrides_only_value or value is None or interval is None or not math.isfinite(value):
+            return
+        nominal = interval.at(self.confidence)
+        rounding = EQUAL * max(1.0, abs(value))
+        if not nominal.low - rounding <= value <= nominal.high + rounding:
+            raise CheckError(
+                f"{self.name_in_errors}: value() returned {value:.4g}, which is outside the {nominal.level} interval "
+                f"of the mean, [{nominal.low:.4g}, {nominal.high:.4g}]. A check that overrides value() must override "
+                "interval(), too, and return the interval of the same statistic, or None."
+            )

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnaudit.checks import PerInstanceCheck
 from attnaudit.errors import CheckError
@@ -62,6 +64,26 @@ def returning(kind, *, statistic_of=None, **returned):
 
 def judge(kind=Length, **returned):
     return returning(kind, **returned)(severity="report").judge(M)
+
+
+@pytest.mark.parametrize("statistic", [np.min, np.max, np.median, lambda values: 100.0])
+def test_a_statistic_outside_the_interval_of_the_mean_is_an_error(statistic):
+    with pytest.raises(CheckError, match=r"Length: value\(\) .* outside the 95% interval .* override"):
+        judge(statistic_of=statistic, returned=np.random.default_rng(0).exponential(2.0, 120) ** 2)
+
+
+def test_a_statistic_inside_the_interval_or_with_its_own_interval_is_accepted():
+    assert judge(statistic_of=lambda values: values.mean() + 1e-9).interval is not None
+    assert judge(WithInterval, statistic_of=np.min).value == M.lengths.min()
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(2, 120), sources=st.integers(1, 40), skewed=st.booleans())
+def test_the_mean_is_never_outside_its_interval(seed, n, sources, skewed):
+    random = np.random.default_rng(seed)
+    values = random.lognormal(0, 2, n) if skewed else np.round(random.random(n), 1)
+    m = measured(n=n, sources=min(n, sources))
+    record = returning(Length, returned=values, statistic_of=np.mean)(severity="report").judge(m)
+    assert record.value == pytest.approx(values.mean())
 
 
 @pytest.mark.parametrize("scalar", [np.float32, np.float64, np.float16, np.int64, np.uint8, np.longdouble])
