@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from attnaudit.checks import PerInstanceCheck
 from attnaudit.errors import CheckError
 from attnaudit.records import Breakdown, Chart, CheckRecord, Part, Reference, Series
+from attnaudit.statistics.vacuous_thresholds import why_vacuous
 from tests.units.checks.synthetic_measurements import measured
 
 
@@ -160,3 +161,15 @@ def test_a_value_that_is_no_number_is_an_error(returned):
         judge(statistic_of=lambda values: returned)
     with pytest.raises(CheckError, match=r"Length: the detail 'a' is .*; expected a number, a text or None"):
         judge(further={"a": returned if not isinstance(returned, str) else [returned]})
+
+
+def test_a_threshold_far_below_a_huge_bound_is_accepted():
+    assert Length(at_least=4.6).judge(M).verdict in ("pass", "fail", "inconclusive")
+    with pytest.raises(CheckError, match="can never fail"):
+        Length(at_least=1e-7)
+
+
+@given(limit=st.floats(1e-3, 1e6), high=st.floats(1e7, 1e100), low=st.sampled_from([0.0, -1.0, -1e9]))
+def test_no_threshold_clearly_inside_a_huge_range_is_vacuous(limit, high, low):
+    assert why_vacuous("at_least", limit, bounds=(low, high)) == ""
+    assert why_vacuous("at_most", -limit, bounds=(-high, -low)) == ""
