@@ -18,7 +18,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.formatting import number
 from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
-from attnaudit.statistics.interval_estimate import point
+from attnaudit.statistics.interval_estimate import equal_up_to, point
 from attnaudit.statistics.paired_difference import paired_difference
 from attnaudit.verdict_text import exceeds_margin
 
@@ -190,8 +190,10 @@ class PairedGate(Check):
             bounds=self.base.bounds,
         )
         interval = difference.interval if base.interval is not None else None
-        if known.comparison.same_model and interval is not None and not np.nan_to_num(difference.differences).any():
-            interval = point(0.0, self.confidence, "the same model and the same numbers")
+        largest = float(np.abs(np.nan_to_num(difference.differences)).max(initial=0.0))
+        same_numbers = largest <= equal_up_to(0.0, self.bounds)
+        if known.comparison.same_model and interval is not None and difference.value is not None and same_numbers:
+            interval = point(difference.value, self.confidence, "the same model and the same numbers")
         return Evidence(
             value=difference.value,
             interval=interval,

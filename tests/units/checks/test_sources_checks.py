@@ -24,11 +24,12 @@ def test_the_value_is_the_mean_and_the_threshold_follows_the_reference(
     generator = np.random.default_rng(0)
     values = generator.uniform(0.5, 0.9, len(measurements))
     measurements.scalars[column] = values
-    measurements.scalars[f"{column}.{reference}"] = values - 0.4
+    varied = generator.uniform(-0.01, 0.01, len(measurements))
+    measurements.scalars[f"{column}.{reference}"] = values - 0.4 + varied
     record = check.judge(measurements)
     assert record.value == pytest.approx(values.mean())
     assert record.verdict == "pass"
-    measurements.scalars[f"{column}.{reference}"] = values - 0.05
+    measurements.scalars[f"{column}.{reference}"] = values - 0.05 + varied
     assert check.judge(measurements).verdict == "fail"
 
 

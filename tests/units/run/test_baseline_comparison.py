@@ -153,10 +153,12 @@ def test_what_differs_is_named_with_the_command_that_resolves_it(present: Baseli
 
 
 def shifted(by: float, *, row: int | None = None) -> Baseline:
-    """Return a baseline whose numbers are those of the model, plus a shift for all rows or for one."""
-    rows = np.arange(len(MEASURED)) if row is None else np.array([row])
+    """Return a baseline whose numbers are those of the model, plus a shift of one row, or a mean shift of all rows."""
     numbers = GATE.base.linearised_values(MEASURED)
-    numbers[rows] += by
+    if row is None:
+        numbers += by * (1 + 0.1 * (-1.0) ** np.arange(len(MEASURED)))
+    else:
+        numbers[row] += by
     numbers = rounded_numbers(numbers)
     check = BaselineCheck(check=BASE, reading="", value=float(numbers.mean()), low=0.0, high=1.0)
     values = {one: [number] for one, number in zip(MEASURED.ids, numbers.tolist(), strict=True)}
@@ -239,10 +241,11 @@ def test_a_gate_is_not_judged_without_its_baseline() -> None:
         GATE.judge(MEASURED)
 
 
-def _itself(check: Check, m: Measurements) -> CheckRecord:
-    """Judge a paired gate on a model that is compared with itself."""
+def _itself(check: Check, m: Measurements, *, rounding: float = 0.0) -> CheckRecord:
+    """Judge a paired gate on a model that is compared with itself, with rounding errors in the numbers."""
     gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
-    numbers = rounded_numbers(gate.base.linearised_values(m))
+    exact = gate.base.linearised_values(m)
+    numbers = rounded_numbers(exact + rounding * np.random.default_rng(0).uniform(-1, 1, len(m)))
     comparison = BaselineComparison(
         anchor="last",
         base=gate.base_id,
@@ -304,3 +307,11 @@ def test_a_paired_gate_gives_the_reasons_and_the_note_of_its_check(check: Check)
     gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
     assert (gate.replaces_weights, gate.has_custom_texts) == (check.replaces_weights, check.has_custom_texts)
     assert all(part in record.note for part in alone.note.split("; "))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7, 5e-7])
+def test_a_gate_on_few_rows_passes_against_the_same_model_up_to_rounding(rounding: float) -> None:
+    record = _itself(checks.PermutationFragility(at_least=0.01), measured(n=31), rounding=rounding)
+    assert record.interval is not None
+    assert (record.verdict, record.interval.method) == ("pass", "the same model and the same numbers")
+    assert record.interval.low == record.interval.high == record.value
