@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
-from attnaudit.engine.clean_pass import probabilities
+from attnaudit.engine.logits import probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation

@@ -31,6 +31,9 @@ TimeSpan = tuple[float, float]
 TEXT = "text"
 #: Name of the stream that holds the tokens of the query. Only pooled models that read a query have this stream.
 QUERY = "query"
+#: Key of an entry (B, 1, C) of `Inputs.extra`: True for the classes that are possible answers for the row. Without it,
+#: all classes are possible.
+OPEN_CLASSES = "open"
 #: Key of an entry (B, T) of `Inputs.extra`: True at the tokens whose states the target is read from, such as the tokens
 #: before those of an answer. The reading `target@...` is the mean of the attention of these tokens.
 TARGET_QUERIES = "target_queries"

@@ -12,6 +12,7 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.breakdowns import confidence
+from attnaudit.checks.centred_logits import centred_logits, stacked
 from attnaudit.checks.class_weights import (
     CLASSES,
     note_on_classes,
@@ -35,10 +36,10 @@ from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.formatting import percentage
 from attnaudit.records import CheckRecord, Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
+from attnaudit.statistics.centred_logits import CentredLogits
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -194,7 +195,7 @@ class TotalEffect(WhereReplaced):
         else:
             unchanged = self._counted(measurements) & ~self._rearranged(measurements)
             changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{self.on}"))
-            outputs = _stacked(measurements.vector("probabilities"))
+            outputs = stacked(measurements.vector("probabilities"))
         sequence = total_effect_sequence(changes, outputs, found, confidence=self.confidence)
         return RowSequence(sequence=sequence, rows=found)
 
@@ -353,11 +354,16 @@ class TotalEffect(WhereReplaced):
         """Return the index of the output `on`; None if it is undefined."""
         counted = self._counted(measurements)
         rows = self._weighted(measurements, measurements.groups(counted))
-        unchanged = counted & ~self._rearranged(measurements)
         if on != "standardised":
-            outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
+            unchanged = counted & ~self._rearranged(measurements)
             changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{on}"))
-            return TotalEffectIndex.of(np.where(counted, changes, np.nan), outputs, rows)
+            changes = np.where(counted, changes, np.nan)
+            if on == "probabilities":
+                return TotalEffectIndex.of(changes, stacked(measurements.vector("probabilities")), rows)
+            centred = centred_logits(measurements, rows)
+            return (
+                None if centred is None else TotalEffectIndex.of(changes, centred.outputs(rows), rows, centred.rounding)
+            )
         standardised = self._standardised(measurements, rows, np.flatnonzero(counted))
         return None if standardised is None else TotalEffectIndex.of(*standardised, rows)
 
@@ -375,30 +381,33 @@ class TotalEffect(WhereReplaced):
 
         The mean and the scale are estimated from the logits of `rows`. Return None if these logits do not vary.
         """
-        logits = _logits(measurements)
-        standard = StandardisedLogits.of(logits, rows)
-        if standard is None:
+        centred = centred_logits(measurements, rows)
+        standard = None if centred is None else StandardisedLogits.of(centred.values, rows, centred.rounding)
+        if centred is None or standard is None:
             return None
         mask = filled(len(measurements), False, np.bool_)
         mask[chosen] = True
-        changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask, logits.shape[1]))
+        changes = standard.squared_changes(centred.values, self._rearranged_logits(measurements, mask, centred))
         changes[mask & ~self._rearranged(measurements)] = 0.0
-        return changes, standard.probabilities(logits)
+        return changes, standard.probabilities(centred.values)
 
-    def _rearranged_logits(self, measurements: Measurements, chosen: Mask, classes: int) -> OtherLogits:
+    def _rearranged_logits(self, measurements: Measurements, chosen: Mask, centred: CentredLogits) -> OtherLogits:
         """Return the logits of the chosen instances, one per class, under their rearrangements."""
         return OtherLogits(
             measurements.vector(f"{self.column}.centred_logits"),
             chosen & self._rearranged(measurements),
-            classes,
+            centred.values.shape[1],
+            centred,
         )
 
     def _through_scale(self, measurements: Measurements, index: TotalEffectIndex) -> Floats:
         """Return (n,) influences of the instances on the index through the estimated mean and scale of the logits."""
-        logits, counted = _logits(measurements), self._counted(measurements)
-        standard = StandardisedLogits.of(logits, index.rows)
-        assert standard is not None  # the index was computed with it
-        others = self._rearranged_logits(measurements, counted, logits.shape[1])
+        centred = centred_logits(measurements, index.rows)
+        assert centred is not None  # the index was computed with it
+        logits = centred.values
+        standard = StandardisedLogits.of(logits, index.rows, centred.rounding)
+        assert standard is not None
+        others = self._rearranged_logits(measurements, self._counted(measurements), centred)
         of_changes = standard.derivatives_of_changes(logits, others)
         outputs = standard.probabilities(logits)
         of_deviations = standard.derivatives_of_deviation(logits, outputs - index.rows.mean(outputs))
@@ -408,7 +417,7 @@ class TotalEffect(WhereReplaced):
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return (n, C) shares of the rearrangements under which each class is predicted."""
-        shares = _stacked(measurements.vector(f"{self.column}.decisions"))
+        shares = stacked(measurements.vector(f"{self.column}.decisions"))
         own = measurements.predicted[:, None] == np.arange(len(measurements.classes))
         decisions: Floats = np.where(self._equal(measurements)[:, None], own, shares)
         return decisions
@@ -418,19 +427,3 @@ def _undefined(measurements: Measurements) -> Floats:
     """Return (n,) NaN."""
     undefined: Floats = filled(len(measurements), np.nan)
     return undefined
-
-
-def _stacked(rows: Sequence[Floats]) -> Floats:
-    """Stack vectors of the same length L into an (n, L) array. Without vectors, the array has shape (0, 1)."""
-    if isinstance(rows, RaggedColumn):
-        return rows.stacked()
-    return np.reshape(rows, (len(rows), -1)) if len(rows) else np.zeros((0, 1))
-
-
-def _logits(measurements: Measurements) -> Floats:
-    """Return the (n, C) logits minus their mean over the classes. A single sigmoid logit is expanded to two logits."""
-    logits = _stacked(measurements.vector("logits"))
-    if logits.shape[1] == 1:
-        logits = np.column_stack([np.zeros_like(logits), logits])
-    centred: Floats = logits - logits.mean(1, keepdims=True)
-    return centred

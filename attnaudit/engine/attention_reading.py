@@ -77,6 +77,11 @@ class AttentionReading(SharesWork):
         return self.batch.probabilities
 
     @property
+    def open_classes(self) -> Tensor | None:
+        """(B, C) True for the classes that are possible answers for the row. None if all classes are."""
+        return self.batch.open_classes
+
+    @property
     def predicted(self) -> Tensor:
         """(B,) index of the predicted class."""
         return self.batch.predicted

@@ -23,9 +23,10 @@ from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import REPLACED
-from attnaudit.engine.clean_pass import differentiable, probabilities
+from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.failures import refuse_not_finite
 from attnaudit.engine.held_attention import masked_with_attention_held
+from attnaudit.engine.logits import probabilities
 from attnaudit.engine.scopes import Scope
 from attnaudit.engine.shared_work import shared_result
 from attnaudit.errors import AdapterError

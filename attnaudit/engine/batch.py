@@ -23,8 +23,9 @@ from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, ErasureIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
-from attnaudit.engine.clean_pass import CleanPass, probabilities
+from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.logits import probabilities
 from attnaudit.engine.shared_work import shared_result
 from attnaudit.engine.unit_masks import SharesUnitMasks
 

@@ -21,11 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Integers
+from attnaudit.engine.logits import probabilities
 from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
@@ -37,36 +38,6 @@ from attnaudit.records import RowKind
 Unit = Literal["tokens", "words", "sources"]
 #: Progress within a batch is reported only if the batch takes longer than this.
 PROGRESS_AFTER_SECONDS = 5.0
-
-
-def probabilities(logits: Tensor) -> Tensor:
-    """Convert logits to class probabilities in float64.
-
-    Args:
-        logits: (..., C) logits. If C = 1, the sigmoid of the logit is the probability of class 1.
-
-    Returns:
-        (..., max(C, 2)) probabilities.
-    """
-    wide = logits.double()
-    if wide.shape[-1] == 1:
-        return torch.cat([torch.sigmoid(-wide), torch.sigmoid(wide)], dim=-1)
-    return torch.softmax(wide, dim=-1)
-
-
-def centred_logits(logits: Tensor) -> Tensor:
-    """Subtract the mean over the classes from logits. This does not change the probabilities.
-
-    Args:
-        logits: (..., C) logits. If C = 1, class 1 has this logit (under a sigmoid), and class 0 has the logit 0.
-
-    Returns:
-        (..., max(C, 2)) logits, float64.
-    """
-    wide = logits.double()
-    if wide.shape[-1] == 1:
-        return torch.cat([-wide / 2, wide / 2], dim=-1)
-    return wide - wide.mean(-1, keepdim=True)
 
 
 @contextmanager
@@ -328,6 +299,12 @@ class CleanPass(SharesWork):
     def probabilities(self) -> Tensor:
         """(B, C) class probabilities, float64. A model with a single sigmoid output has C = 2."""
         return probabilities(self.logits)
+
+    @property
+    def open_classes(self) -> Tensor | None:
+        """(B, C) True for the classes that are possible answers for the row. None if all classes are."""
+        flags = self.inputs.extra.get(OPEN_CLASSES)
+        return None if flags is None else flags[:, 0].bool().to(self.device)
 
     @cached_property
     def predicted(self) -> Tensor:

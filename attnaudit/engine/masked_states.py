@@ -16,8 +16,8 @@ from attnaudit.adapters.optional_methods import substituted
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import ERASED
-from attnaudit.engine.clean_pass import probabilities
 from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.logits import probabilities
 
 
 def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:

@@ -24,7 +24,7 @@ from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
 
 #: Columns that every run has and whose names do not begin with the name of a measure.
-ALWAYS = ("probabilities", "logits", "truncated")
+ALWAYS = ("probabilities", "logits", "truncated", "open_classes")
 DECLARED = "A check must declare the measures that it reads: needs=[...]."
 
 T = TypeVar("T")

@@ -12,11 +12,16 @@ def prediction(view: AttentionView, request: Request) -> Columns:
     The columns are:
 
     * `probabilities`, `logits`: one number per class. A model with a single sigmoid output has two probabilities.
+    * `open_classes`: 1 for each class that is a possible answer for the row, otherwise 0. It exists only if the adapter
+      closes classes.
     * `truncated`: 1 if the text was truncated, otherwise 0. It exists only if the adapter reports truncation.
     """
     truncated = view.inputs.extra.get("truncated")
+    vectors = {"probabilities": view.probabilities, "logits": view.logits}
+    if view.open_classes is not None:
+        vectors["open_classes"] = view.open_classes.double()
     return Columns(
-        vectors={"probabilities": view.probabilities, "logits": view.logits},
+        vectors=vectors,
         scalars={} if truncated is None else {"truncated": truncated.double()},
     )
 

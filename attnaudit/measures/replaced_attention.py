@@ -16,11 +16,12 @@ from torch.nn import functional
 
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_view import Extent
-from attnaudit.engine.clean_pass import centred_logits, probabilities
+from attnaudit.engine.logits import centred_logits, probabilities, without_rounding
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.rearrangements import rearrangements
 from attnaudit.metrics import total_variation
+from attnaudit.precision import EPSILONS, FLOAT32
 
 #: Permutations per instance (Jain & Wallace 2019).
 PERMUTATIONS = 100
@@ -129,7 +130,8 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
 
     The columns are NaN for texts without attention on real tokens, with one token, or with equal weights only:
 
-    * `.logits`: the mean squared Euclidean distance of the centred logits from those of the original output.
+    * `.logits`: the mean squared Euclidean distance of the centred logits from those of the original output. Classes
+      that are not possible answers for the row are left out.
     * `.probabilities`: the mean squared Euclidean distance of the class probabilities from the original ones.
     * `.tvd`: the median total variation.
     * `.decisions`: the share of the rearrangements under which each class is predicted.
@@ -150,11 +152,13 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
         total = torch.where(mask, values, 0.0).sum(1)
         return total / torch.where(defined, number.double(), torch.nan).reshape(-1, *[1] * (values.dim() - 2))
 
-    logits = centred_logits(permuted.logits)
+    open_classes = None if view.open_classes is None else view.open_classes[:, None, :]
+    original = view.logits[:, None, :]
+    logits = centred_logits(without_rounding(permuted.logits, original), open_classes)
     if request.argument == "reading" and view.token_logits is not None:
         moved = torch.where(defined, _expected_squared_change(view, permuted.distinct), torch.nan)
     else:
-        change = logits - centred_logits(view.logits)[:, None, :]
+        change = logits - centred_logits(original, open_classes)
         moved = mean(change.square().sum(-1))
     distances = total_variation(output, clean.expand_as(output)).masked_fill(~differs, torch.nan)
     classes = output.argmax(-1)
@@ -209,7 +213,10 @@ def _expected_squared_change(view: AttentionView, distinct: Tensor) -> Tensor:
     assert view.token_logits is not None
     movable = view.attendable[:, 0, :, None].double()
     count = movable.sum(1).clamp_min(1)
-    logits, weights = centred_logits(view.token_logits[0]), view.head_patterns[:, 0, :, None]
+    of_tokens, weights = view.token_logits[0], view.head_patterns[:, 0, :, None]
+    # A very large bias leaves only rounding errors of a class in the logits of the clean pass.
+    varying = (of_tokens * movable).abs().amax(1, keepdim=True) > EPSILONS[FLOAT32] * view.logits.abs()[:, None]
+    logits = centred_logits(torch.where(varying, of_tokens, 0.0))
     logits = (logits - (logits * movable).sum(1, keepdim=True) / count[:, None]) * movable
     weights = (weights - (weights * movable).sum(1, keepdim=True) / count[:, None]) * movable
     to_uniform = (weights * logits).sum(1).square().sum(-1)

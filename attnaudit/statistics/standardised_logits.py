@@ -1,4 +1,8 @@
-"""The softmax of standardised logits, which depends neither on the scale of the logits nor on a bias per class."""
+"""The softmax of standardised logits, which depends neither on the scale of the logits nor on a bias per class.
+
+A class that is not a possible answer for a row has the logit -inf. Such entries have the probability 0, and count in no
+mean and in no variance.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,9 @@ from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.disk_arrays.filed_arrays import written
-from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
+from attnaudit.statistics.balanced_rows import WeightedRows
+from attnaudit.statistics.centred_logits import ROUNDING, CentredLogits, mean_where_open
 
-#: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
-#: count as constant if their standard deviation is at most this fraction of their size. An output counts as unchanged
-#: if its logits move by at most this fraction.
-ROUNDING = 1e-6
 #: The number of rows whose other logits are in memory at once.
 ROWS_AT_ONCE = 256
 
@@ -26,14 +27,16 @@ class OtherLogits:
 
     Attributes:
         logits: n arrays of K · C numbers, one array per row. Each array contains the logits of the row under K
-            different attention weights, minus their mean over the classes. Logits with a NaN are left out.
+            different attention weights, minus their mean over the open classes. Logits with a NaN are left out.
         chosen: (n,) True at the rows whose logits are read.
         classes: C, the number of classes.
+        centred: The centred logits that the others are compared with; None if the means of the classes stay.
     """
 
     logits: Sequence[Floats]
     chosen: NDArray[np.bool_]
     classes: int
+    centred: CentredLogits | None = None
 
     def mean_of_rows(self, function: Callable[[Floats, Integers], Floats]) -> Floats:
         """Average a function of the logits over each row.
@@ -59,6 +62,8 @@ class OtherLogits:
             rows = np.repeat(np.flatnonzero(chosen), [len(part) for part in parts])
             defined = ~np.isnan(stacked).any(1)
             stacked, rows = stacked[defined], rows[defined]
+            if self.centred is not None:
+                stacked = self.centred.like(stacked, first + rows)
             counts = np.bincount(rows, minlength=len(chosen)).astype(np.float64)
             values = function(stacked, first + rows)
             sums = [np.bincount(rows, column, len(chosen)) for column in values.T]
@@ -71,35 +76,42 @@ class StandardisedLogits:
 
     Attributes:
         mean: (C,) weighted mean of the centred logits of each class.
-        scale: √(V / C), where V is the weighted variance of the centred logits, summed over the classes. Logits that
-            are divided by the scale have variance 1 on average over the classes. With two classes, the difference
-            between the two logits has standard deviation 2.
+        scale: √(V / C), where V is the weighted variance of the centred logits, summed over the classes, and C is the
+            mean number of open classes. Logits that are divided by the scale have variance 1 on average over the
+            classes. With two classes, the difference between the two logits has standard deviation 2.
         rounding: A squared distance between two vectors of logits is a rounding error if it is at most this number.
+        shares: (C,) weighted share of the rows in which each class is open.
     """
 
     mean: Floats
     scale: float
     rounding: float
+    shares: Floats
 
     @classmethod
-    def of(cls, logits: Floats, rows: WeightedRows) -> StandardisedLogits | None:
+    def of(cls, logits: Floats, rows: WeightedRows, rounding: float | None = None) -> StandardisedLogits | None:
         """Estimate the mean and the scale.
 
         Args:
             logits: (n_all, C) logits minus their mean over the classes.
             rows: The rows to estimate from, and their weights.
+            rounding: As in the attributes. If None, differences of at most 1e-6 of the size of the logits are rounding
+                errors, and logits whose standard deviation is at most this fraction do not vary.
 
         Returns:
             The mean and the scale; None if there are no rows, or if their logits do not vary.
         """
         if not len(rows.groups):
             return None
-        mean = rows.mean(logits)
-        variance = float(rows.mean(squared_distances(logits, mean)))
-        rounding = ROUNDING**2 * float(rows.mean(squared_distances(logits)))
-        if variance <= rounding:
+        is_open = np.isfinite(logits)
+        open_classes = None if is_open.all() else is_open
+        shares = np.ones(logits.shape[1]) if open_classes is None else rows.mean(is_open.astype(np.float64))
+        mean = mean_where_open(logits, rows, open_classes)
+        variance = float(rows.mean((_finite(logits - mean) ** 2).sum(1)))
+        least = ROUNDING**2 * float(rows.mean((_finite(logits) ** 2).sum(1))) if rounding is None else rounding
+        if variance <= least:
             return None
-        return cls(mean, float(np.sqrt(variance / logits.shape[1])), rounding)
+        return cls(mean, float(np.sqrt(variance / shares.sum())), least, shares)
 
     def probabilities(self, logits: Floats) -> Floats:
         """Return the softmax of the standardised logits.
@@ -173,13 +185,14 @@ class StandardisedLogits:
         Returns:
             (n, C + 1) influences. Their weighted mean over the rows that were passed to `of` is 0.
         """
-        deviations = logits - self.mean
-        relative = (deviations**2).mean(1) / self.scale**2
-        return np.column_stack([deviations, (relative - 1) / 2])
+        deviations = _finite(logits - self.mean)
+        number = float(self.shares.sum())
+        relative = (deviations**2).sum(1) / (number * self.scale**2) - np.isfinite(logits).sum(1) / number
+        return np.column_stack([deviations / np.where(self.shares > 0, self.shares, 1.0), relative / 2])
 
     def _moves(self, logits: Floats, others: Floats) -> Floats:
         """Return the (M, C) changes of the probabilities between M pairs of logits; 0 for a difference by rounding."""
-        distances = ((others - logits) ** 2).sum(1)
+        distances = (_difference(others, logits) ** 2).sum(1)
         moves = self.probabilities(others) - self.probabilities(logits)
         return np.where((distances <= self.rounding)[:, None], 0.0, moves)
 
@@ -188,6 +201,16 @@ class StandardisedLogits:
         probabilities = self.probabilities(logits)
         along = probabilities * direction
         along = along - probabilities * along.sum(-1, keepdims=True)
-        by_scale = (along * (logits - self.mean)).sum(-1, keepdims=True)
+        by_scale = (along * _finite(logits - self.mean)).sum(-1, keepdims=True)
         derivatives: Floats = -np.concatenate([along, by_scale], axis=-1) / self.scale
         return derivatives
+
+
+def _finite(logits: Floats) -> Floats:
+    """Replace -inf, the logit of a class that is not open, by 0."""
+    return np.where(np.isneginf(logits), 0.0, logits)
+
+
+def _difference(first: Floats, second: Floats) -> Floats:
+    """Return the difference of logits; 0 for classes that are not open in the second ones."""
+    return _finite(first) - _finite(second)

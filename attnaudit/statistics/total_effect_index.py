@@ -44,7 +44,9 @@ class TotalEffectIndex:
     rows: WeightedRows
 
     @classmethod
-    def of(cls, changes: Floats, outputs: Floats, rows: WeightedRows) -> TotalEffectIndex | None:
+    def of(
+        cls, changes: Floats, outputs: Floats, rows: WeightedRows, rounding: float | None = None
+    ) -> TotalEffectIndex | None:
         """Compute the index from the changes of the outputs and from the outputs.
 
         Args:
@@ -53,6 +55,8 @@ class TotalEffectIndex:
             outputs: (n_all, C) outputs.
             rows: The instances that have a change, and their weights. The mean and the variance are computed over these
                 instances.
+            rounding: A change counts as 0 if it is at most this number. If None, it is the square of 1e-6 of the size
+                of the outputs.
 
         Returns:
             The index; None if there are no instances, if their outputs do not vary, or if one of their changes or
@@ -65,9 +69,10 @@ class TotalEffectIndex:
             return None
         deviations = squared_distances(outputs, rows.mean(outputs))
         variance = float(rows.mean(deviations))
-        rounding = ROUNDING**2 * float(rows.mean(squared_distances(outputs)))
-        if variance <= rounding:
+        least = ROUNDING**2 * float(rows.mean(squared_distances(outputs)))
+        if variance <= least:
             return None
+        rounding = least if rounding is None else rounding
         return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance, rows)
 
     @property

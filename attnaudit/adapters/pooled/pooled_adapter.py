@@ -35,7 +35,17 @@ from attnaudit.adapters.pooled.token_streams import (
     require_reading,
     require_states,
 )
-from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decode_logits
+from attnaudit.adapters.protocol import (
+    OPEN_CLASSES,
+    QUERY,
+    TEXT,
+    Capabilities,
+    Inputs,
+    Intervention,
+    Site,
+    Trace,
+    decode_logits,
+)
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.targets import CLASS, Target
@@ -43,10 +53,9 @@ from attnaudit.targets import CLASS, Target
 SITE = Site(key="attention")
 #: The family of models with several heads, unless the adapter names another one.
 SEVERAL_HEADS = "several-head attention"
-#: Key in `Inputs.extra` of a mask (B, 1, C), True for the classes that are possible answers for the row.
-OPEN_CLASSES = "open"
-#: Logit of a class that is not a possible answer. Its probability rounds to zero. The logit is finite, so that
-#: gradients are defined.
+#: Logit of a class that is not a possible answer. If another logit is below half of it, twice the lowest logit is used
+#: instead, so that the probability always rounds to zero. The logit is finite, so that gradients are defined. Measures
+#: of logits leave such classes out.
 CLOSED_LOGIT = -1e4
 #: Largest number of states per call of the attention in `logits_without`. They all fit in the processor's cache.
 STATES_AT_ONCE = 8192
@@ -301,7 +310,10 @@ class PooledAttentionAdapter(TokenStreams):
             raise AdapterError(
                 f"open_classes requires one logit for each of the {classes} classes; got {logits.shape[-1]}."
             )
-        return logits.masked_fill(decoder_condition[:, None, -classes:] == 0, CLOSED_LOGIT)
+        is_open = decoder_condition[:, None, -classes:] != 0
+        lowest = torch.where(is_open, logits.detach(), 0.0).amin(-1, keepdim=True)
+        closed = (2 * lowest).clamp(min=torch.finfo(logits.dtype).min, max=CLOSED_LOGIT)
+        return torch.where(is_open, logits, closed)
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         if not isinstance(self.decoder, nn.Linear):
