@@ -23,6 +23,7 @@ from attnaudit.engine.batch import Batch
 from attnaudit.engine.batched_influences import batched_influences, squared_norms
 from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.explanations import explanation_scores, mean_over_queries
+from attnaudit.engine.logits import equal_within_rounding, sizes_of_logits
 from attnaudit.engine.scopes import Scope, scope_of
 from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.readings import PREDICTED, Reading, named
@@ -80,6 +81,20 @@ class AttentionReading(SharesWork):
     def open_classes(self) -> Tensor | None:
         """(B, C) True for the classes that are possible answers for the row. None if all classes are."""
         return self.batch.open_classes
+
+    def equal_to_clean(self, variants: Tensor, to: Tensor | None = None) -> Tensor:
+        """Return a (B, V) mask, True where variants differ from the clean pass by at most the rounding error.
+
+        Args:
+            variants: (B, V, C) logits of V variants per instance.
+            to: (B, 1 or V, C) logits to compare them with; None for those of the clean pass.
+        """
+        clean = self.logits[:, None, :]
+        compared = clean if to is None else to
+        largest = sizes_of_logits(variants, compared).amax(1, keepdim=True)
+        sizes = sizes_of_logits(clean, largest).expand_as(variants)
+        open_classes = None if self.open_classes is None else self.open_classes[:, None].expand_as(variants)
+        return equal_within_rounding(variants, compared, sizes, self.precision, open_classes)
 
     @property
     def predicted(self) -> Tensor:

@@ -379,11 +379,10 @@ class AttentionView(AttentionReading):
     # -- the same weights for other tokens ---------------------------------------------------------------------------
 
     def masked_with_attention_held(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the class probabilities of texts with masked units, while the attention of the reading stays fixed.
+        """Return the logits of texts with masked units, while the attention of the reading stays fixed.
 
-        The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
-        from the masked text: the states that are weighted, and all other attention. The arguments and the result are
-        those of `Batch.masked`.
+        The heads and queries of the reading keep the weights of the clean pass. Everything else is computed from the
+        masked text. The arguments and the result are those of `Batch.masked`.
         """
         return masked_with_attention_held(self, rows, keep, WEIGHTS_PER_BUDGET_TOKEN * self.budget)
 

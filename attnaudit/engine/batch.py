@@ -25,14 +25,13 @@ from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.logits import mean_over_draws, probabilities
 from attnaudit.engine.shared_work import shared_result
 from attnaudit.engine.unit_masks import SharesUnitMasks
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
-#: A function that computes logits (v, C) from a pass over v variants, with other weights at one query. Its arguments
-#: are the inputs and the trace of the pass, and the rows (v,) of the batch that the variants are made from.
+#: (inputs, trace, rows (v,) of the batch) -> logits (v, C) of a pass over v variants, with other weights at one query.
 Replay = Callable[[Inputs, Trace, Tensor], Tensor]
 #: Variants that resume from shared states are sorted by length, in bands of this many tokens. Within a band, they are
 #: sorted by the first token that they lack.
@@ -132,21 +131,24 @@ class Batch(SharesUnitMasks, CleanPass):
 
     # -- erasure --------------------------------------------------------------------------------------------------
 
-    def _undefined_probabilities(self, *shape: int) -> Tensor:
+    def _undefined_logits(self, *shape: int) -> Tensor:
         """Return a (..., C) tensor of NaN."""
-        classes = self.probabilities.shape[-1]
-        return torch.full((*shape, classes), torch.nan, dtype=torch.float64, device=self.device)
+        return self.logits.new_full((*shape, self.logits.shape[-1]), torch.nan)
 
     def leave_one_out(self, operator: Operator, among: Tensor | None = None) -> Tensor:
-        """Return the class probabilities of the texts that lack exactly one unit, once for each unit.
+        """Return the class probabilities of `logits_leaving_one_out`, float64."""
+        return probabilities(self.logits_leaving_one_out(operator, among))
+
+    def logits_leaving_one_out(self, operator: Operator, among: Tensor | None = None) -> Tensor:
+        """Return the logits of the texts that lack exactly one unit, once for each unit.
 
         Args:
             operator: how units are erased.
             among: (B, T) True at the units that are left out in turn; None for all units.
 
         Returns:
-            (B, T, C) probabilities, float64. They are NaN at positions where no unit starts, and for units that are not
-            left out. They are also NaN for instances with a single unit, because no text would be left without it.
+            (B, T, C) logits, float64. They are NaN at positions where no unit starts, for units that are not left out,
+            and for instances with a single unit, because no text would be left without it.
         """
         if among is not None and not bool((among == self.real).all()):
             return self._run_leave_one_out("deletion" if self.unit == "sources" else operator, among & self.real)
@@ -163,7 +165,7 @@ class Batch(SharesUnitMasks, CleanPass):
         return self._run_leave_one_out("mask", self.real) if known is None else known.without
 
     def _run_leave_one_out(self, operator: Operator, among: Tensor) -> Tensor:
-        output = self._undefined_probabilities(*self.real.shape)
+        output = self._undefined_logits(*self.real.shape)
         large = self.rows_with_single_masks if operator == "mask" else []
         for row in large:
             units = among[row].nonzero()[:, 0]
@@ -181,7 +183,11 @@ class Batch(SharesUnitMasks, CleanPass):
         return output
 
     def erase(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
-        """Return the class probabilities of texts in which only some units are kept.
+        """Return the class probabilities (V, C) of `erased_logits`, float64."""
+        return probabilities(self.erased_logits(rows, keep, operator))
+
+    def erased_logits(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
+        """Return the logits of texts in which only some units are kept.
 
         Special tokens are always kept. Variants that are equal run only once. The results of variants that lack a
         single unit are those of `leave_one_out`, and those of single units may be those of `known_unit_masks`.
@@ -192,15 +198,17 @@ class Batch(SharesUnitMasks, CleanPass):
             operator: how the other units are erased. Sources are always deleted.
 
         Returns:
-            (V, C) probabilities, float64; NaN where no unit is kept.
+            (V, C) logits, float64; NaN where no unit is kept.
         """
         operator = "deletion" if self.unit == "sources" else operator
-        output = self._undefined_probabilities(len(rows))
+        output = self._undefined_logits(len(rows))
         keep = keep & self.real[rows]
         erased = self.real[rows] & ~keep
         lacks_one = (erased.sum(1) == 1) & keep.any(1)
         if bool(lacks_one.any()):
-            output[lacks_one] = self.leave_one_out(operator)[rows[lacks_one], erased[lacks_one].int().argmax(1)]
+            output[lacks_one] = self.logits_leaving_one_out(operator)[
+                rows[lacks_one], erased[lacks_one].int().argmax(1)
+            ]
         known = lacks_one
         if operator == "mask" and (masks := self.known_unit_masks) is not None:
             alone = (keep.sum(1) == 1) & erased.any(1) & ~lacks_one
@@ -225,7 +233,7 @@ class Batch(SharesUnitMasks, CleanPass):
         queries: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the class probabilities of texts in which only some units are kept and the others are masked.
+        """Return the logits of texts in which only some units are kept and the others are masked.
 
         Sources are deleted instead. Unlike in `erase`, all variants run, even equal ones and those without a unit.
 
@@ -240,7 +248,7 @@ class Batch(SharesUnitMasks, CleanPass):
                 something else. Variants can then be computed from shared states.
 
         Returns:
-            (V, C) probabilities, float64.
+            (V, C) logits, float64.
         """
         if self.unit == "sources":
             return self._run_erasures(rows, keep, "deletion", intervene=intervene, sites=sites)
@@ -251,7 +259,7 @@ class Batch(SharesUnitMasks, CleanPass):
     def masked_and_replayed(
         self, rows: Tensor, keep: Tensor, site: Site, queries: Tensor, replay: Replay
     ) -> tuple[Tensor, Tensor]:
-        """Return the class probabilities of texts with masked units, and those replayed from the same passes.
+        """Return the logits of texts with masked units, and those replayed from the same passes.
 
         Args:
             rows: (V,) as in `masked`. The units must not be sources.
@@ -261,7 +269,7 @@ class Batch(SharesUnitMasks, CleanPass):
             replay: computes the replayed logits (see `Replay`).
 
         Returns:
-            (V, C) probabilities of the passes, and (V, C) of the replayed logits; both float64.
+            (V, C) logits of the passes, and (V, C) replayed logits; both float64.
         """
         both = self._run_erasures(rows, keep, "mask", sites=(site.key,), queries=queries, replay=replay)
         return both[:, 0], both[:, 1]
@@ -274,7 +282,7 @@ class Batch(SharesUnitMasks, CleanPass):
         return (self.lengths > LARGE_ROW).nonzero()[:, 0].tolist()
 
     def single_masks(self, row: int, units: Tensor, *, alone: bool, held: bool) -> Tensor:
-        """Return the class probabilities of a row in which either one unit or all units except one are masked.
+        """Return the logits of a row in which either one unit or all units except one are masked.
 
         Args:
             row: one of `rows_with_single_masks`.
@@ -283,17 +291,17 @@ class Batch(SharesUnitMasks, CleanPass):
             held: whether the attention weights stay those of the clean pass. If not, they are computed again.
 
         Returns:
-            (V, C) probabilities, float64.
+            (V, C) logits, float64.
         """
         adapter = cast(SharingAdapter, self.adapter)
-        output = self._undefined_probabilities(len(units))
+        output = self._undefined_logits(len(units))
         with torch.no_grad():
             for chunk in torch.split(torch.arange(len(units), device=self.device), SINGLE_MASKS_AT_ONCE):
                 self.count("logits_masked", "single_mask_rows", len(chunk))
                 logits = adapter.logits_with_single_masks(
                     self.inputs, self.shared_states, row, units[chunk], alone=alone, held=held
                 )
-                output[chunk] = self._finite_probabilities(logits, torch.full_like(chunk, row))
+                output[chunk] = self._finite_logits(logits, torch.full_like(chunk, row))
         return output
 
     def _run_erasures(
@@ -319,8 +327,8 @@ class Batch(SharesUnitMasks, CleanPass):
             intervene: as in `masked`.
             sites: as in `masked`.
             queries: as in `masked`.
-            replay: computes further logits from each pass. The result (V, 2, C) then has the probabilities of the
-                passes, followed by those of the further logits.
+            replay: computes further logits from each pass. The result (V, 2, C) then has the logits of the
+                passes, followed by the further ones.
             done: number of variants that earlier calls have run for the same request, for progress reports.
             total: number of variants of the whole request; V if None.
             draw: number of the draw of masked units; None for the mean over all draws.
@@ -344,11 +352,11 @@ class Batch(SharesUnitMasks, CleanPass):
                 )
                 for number in range(draws)
             ]
-            return torch.stack(each).mean(0)
+            return mean_over_draws(each)
         shares = capabilities.shares_states if operator == "deletion" else capabilities.shares_masked
         if shares and intervene is None:
             return self._run_from_shared_states(rows, keep, operator, done, total)
-        output = self._undefined_probabilities(len(rows), *([] if replay is None else [2]))
+        output = self._undefined_logits(len(rows), *([] if replay is None else [2]))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
         widths, order = (stays if operator == "deletion" else mask).sum(1).sort(descending=True, stable=True)
@@ -376,23 +384,19 @@ class Batch(SharesUnitMasks, CleanPass):
                     hidden=replay is not None,
                     blocks=blocks,
                 )
-                found = self._finite_probabilities(trace.logits, rows[chunk])
+                found = self._finite_logits(trace.logits, rows[chunk])
                 if replay is not None:
-                    replayed = self._finite_probabilities(replay(variants, trace, rows[chunk]), rows[chunk])
+                    replayed = self._finite_logits(replay(variants, trace, rows[chunk]), rows[chunk])
                     found = torch.stack([found, replayed], dim=1)
                 output[chunk] = found
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)
         return output
 
-    def _finite_probabilities(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the class probabilities of erasures, given their logits (V, C) and rows (V,).
-
-        Raises:
-            AdapterError: some logits are not finite. The message names the row.
-        """
+    def _finite_logits(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return the logits (V, C) of erasures in float64, given their rows (V,). Raise AdapterError if not finite."""
         refuse_not_finite(logits, self.instances, ERASED, rows=rows)
-        return probabilities(logits)
+        return logits.double()
 
     @shared_result
     def shared_states(self) -> object:
@@ -408,7 +412,7 @@ class Batch(SharesUnitMasks, CleanPass):
 
         The weights are as in `masked`, and only for the operator "mask".
         """
-        output = self._undefined_probabilities(len(rows))
+        output = self._undefined_logits(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
         name = "logits_without" if operator == "deletion" else "logits_masked"
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
@@ -428,7 +432,7 @@ class Batch(SharesUnitMasks, CleanPass):
                     logits = adapter.logits_without(*of_chunk)
                 else:
                     logits = adapter.logits_masked(*of_chunk, None if weights is None else weights[rows[chunk]])
-                output[chunk] = self._finite_probabilities(logits, rows[chunk])
+                output[chunk] = self._finite_logits(logits, rows[chunk])
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)
         return output

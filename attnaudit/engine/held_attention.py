@@ -24,7 +24,7 @@ from attnaudit.engine.masked_states import masked_from_states
 
 
 def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:
-    """Return the class probabilities of texts with masked units, with the attention of the clean pass.
+    """Return the logits of texts with masked units, with the attention of the clean pass.
 
     The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
     from the masked text: the states that are weighted, and all other attention. Sources are deleted instead of masked:
@@ -37,7 +37,7 @@ def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Te
         most: the largest number of attention weights in memory at once, for models whose states are independent.
 
     Returns:
-        (V, C) probabilities, float64.
+        (V, C) logits, float64.
     """
     batch, scope = reading.batch, reading.scope
     if batch.unit == "sources":
@@ -53,7 +53,7 @@ def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Te
 
 
 def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the class probabilities of texts with masked units, with held and with live attention.
+    """Return the logits of texts with masked units, with held and with live attention.
 
     Each masked text runs once. `gives_both` must be true for the reading.
 
@@ -63,7 +63,7 @@ def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tupl
         keep: (V, T) as in `masked_with_attention_held`.
 
     Returns:
-        (V, C) probabilities with the attention of the clean pass, and (V, C) probabilities with the attention that the
+        (V, C) logits with the attention of the clean pass, and (V, C) logits with the attention that the
         model computes from the masked texts; both float64.
     """
     batch, scope, site = reading.batch, reading.scope, reading.site

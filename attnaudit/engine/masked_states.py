@@ -17,11 +17,11 @@ from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import ERASED
 from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.logits import mean_over_draws
 
 
 def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:
-    """Return the class probabilities of texts with masked units, with the attention of the clean pass.
+    """Return the logits of texts with masked units, with the attention of the clean pass.
 
     Args:
         reading: the batch under a reading with a single row per head. The adapter must declare `unitwise`.
@@ -30,9 +30,9 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
         most: the largest number of attention weights in memory at once.
 
     Returns:
-        (V, C) probabilities, float64.
+        (V, C) logits, float64.
     """
-    output = reading.probabilities.new_full((len(rows), reading.probabilities.shape[-1]), torch.nan)
+    output = reading.logits.new_full((len(rows), reading.logits.shape[-1]), torch.nan)
     tokens = reading.batch.tokens_of_units(keep, rows) | ~reading.batch.real_tokens[rows]
     condition = reading.batch.decoder_condition
     weights = reading.at_query(reading.batch.trace.attention[reading.site.key].detach())
@@ -50,8 +50,8 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
                     reading.batch.count("decode", "reweighted_rows", len(chunk))
                     logits = protocol.decode_logits(reading.adapter, states[row : row + 1], both, of_row)[0].double()
                     refuse_not_finite(logits, reading.instances, ERASED, rows=rows[chunk])
-                    drawn.append(probabilities(logits))
-                output[chunk] = torch.stack(drawn).mean(0)
+                    drawn.append(logits)
+                output[chunk] = mean_over_draws(drawn)
     return output
 
 

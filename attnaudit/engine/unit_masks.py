@@ -11,7 +11,7 @@ from attnaudit.engine.shared_work import SharesWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMasks:
-    """The class probabilities of a batch of B instances with masked units, float64.
+    """The logits of a batch of B instances with masked units, float64.
 
     They are NaN for instances with a single unit, and at positions where no unit starts. T is the number of tokens
     (padded), and C the number of classes.

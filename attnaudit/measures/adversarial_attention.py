@@ -116,7 +116,8 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     most = largest_jensen_shannon(attention, real).masked_fill(single, torch.nan)
     output = probabilities(view.decode_by_model(head_patterns[:, None]))[:, 0, :]
     tvd = total_variation(output, view.probabilities)
-    rounding = logit_rounding(view.precision) * view.logits.abs().amax(-1).clamp(min=1) / 2
+    counted = view.logits if view.open_classes is None else view.logits.masked_fill(~view.open_classes, 0.0)
+    rounding = logit_rounding(view.precision) * counted.abs().amax(-1).clamp(min=1) / 2
     exceeds = tvd > argument.epsilon + rounding.clamp(min=ROUNDING)
     if bool(exceeds.any()):
         row = int(exceeds.int().argmax())

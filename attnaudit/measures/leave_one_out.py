@@ -16,7 +16,6 @@ from attnaudit.engine.logits import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
 from attnaudit.measures.sampled_units import sampled_units
-from attnaudit.precision import logit_rounding
 from attnaudit.unit_samples import split_sample, with_sample
 
 
@@ -72,7 +71,7 @@ def leave_one_out(view: AttentionView, request: Request) -> Columns:
 
 def _change_by_deletion(view: AttentionView, units: Tensor) -> Tensor:
     """Return the (B, T) changes of the output if one of the units (B, T) is deleted; NaN at the others."""
-    return _total_variation_to_clean(view.batch.leave_one_out("deletion", units), view)
+    return _total_variation_to_clean(view.batch.logits_leaving_one_out("deletion", units), view)
 
 
 def _change_by_dropped_state(view: AttentionView, units: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ def _change_by_dropped_state(view: AttentionView, units: Tensor) -> Tensor:
     The other weights are renormalised.
     """
     count, width = view.real.shape
-    change = torch.full((count, width), torch.nan, dtype=torch.float64, device=view.device)
+    logits = view.logits.new_full((count, width, view.logits.shape[-1]), torch.nan)
     rows, dropped = (units & (view.lengths > 1)[:, None]).nonzero(as_tuple=True)
     columns = units.any(0).nonzero()[:, 0]  # positions at which a unit of some instance is left out
     if bool((units == view.real).all()):
@@ -91,31 +90,18 @@ def _change_by_dropped_state(view: AttentionView, units: Tensor) -> Tensor:
     for part in torch.split(columns, view.variants_per_pass):
         removed = torch.zeros((count, len(part), width), dtype=torch.bool, device=view.device)
         removed[:, torch.arange(len(part)), part] = True
-        chunk = _total_variation_to_clean(probabilities(view.logits_without_weights(removed)[0]), view)
+        chunk = view.logits_without_weights(removed)[0]
         start = int(place[part[0]])
         inside = (place[dropped] >= start) & (place[dropped] < start + len(part))
-        change[rows[inside], dropped[inside]] = chunk[rows[inside], place[dropped[inside]] - start]
-    return change
+        logits[rows[inside], dropped[inside]] = chunk[rows[inside], place[dropped[inside]] - start]
+    return _total_variation_to_clean(logits, view)
 
 
 def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
-    """Return the (B, V) total variation between the clean output and the (B, V, C) class probabilities of V variants.
+    """Return the (B, V) total variation between the clean output and the outputs with (B, V, C) logits of V variants.
 
     It is 0 if the two differ by at most the rounding error of the logits.
     """
-    clean = view.probabilities[:, None, :]
-    same = equal_within_rounding(variants, clean, view.logits[:, None, :], view.precision)
-    return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
-
-
-def equal_within_rounding(first: Tensor, second: Tensor, logits: Tensor, precision: str) -> Tensor:
-    """Return a (...) mask, True where two outputs differ by at most the rounding error of the logits.
-
-    Args:
-        first: (..., C) class probabilities.
-        second: (..., C) class probabilities.
-        logits: (..., C) logits of the clean pass. Their size determines the rounding error.
-        precision: the floating-point type in which the model computes (see `Capabilities.precision`).
-    """
-    rounding = logit_rounding(precision) * logits.abs().amax(-1).clamp(min=1)
-    return (first.log() - second.log()).abs().amax(-1) <= rounding
+    same = view.equal_to_clean(variants)
+    change = probabilities(variants) - view.probabilities[:, None, :]
+    return (0.5 * change.abs().sum(-1)).masked_fill(same, 0.0)

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.engine.logits import equal_within_rounding, probabilities, sizes_of_logits
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, random_orders, ranked
-from attnaudit.measures.leave_one_out import equal_within_rounding
 from attnaudit.metrics.erasure_orders import extreme_orders
 
 #: For texts of at most this many tokens, every set of tokens is erased, so that the extremes are exact.
@@ -59,13 +59,18 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
     table = torch.full((len(view.instances), len(names)), torch.nan, dtype=torch.float64, device=view.device)
     clean = view.probabilities.gather(1, view.predicted[:, None])[:, 0]
 
+    rows = (orders_tokens(view) & (view.lengths <= MOST)).nonzero()[:, 0]
+    sizes = view.logits.abs()
+    if len(rows):
+        sizes = sizes_of_logits(view.logits[:, None], view.batch.logits_leaving_one_out(request.argument)).amax(1)
+
     def falls(rows: Tensor, erased: Tensor) -> Tensor:
-        output = view.batch.erase(rows, view.real[rows] & ~erased, request.argument)
-        fall = clean[rows] - output.gather(1, view.predicted[rows, None])[:, 0]
-        same = equal_within_rounding(output, view.probabilities[rows], view.logits[rows], view.precision)
+        logits = view.batch.erased_logits(rows, view.real[rows] & ~erased, request.argument)
+        fall = clean[rows] - probabilities(logits).gather(1, view.predicted[rows, None])[:, 0]
+        open_classes = None if view.open_classes is None else view.open_classes[rows]
+        same = equal_within_rounding(logits, view.logits[rows], sizes[rows], view.precision, open_classes)
         return fall.masked_fill(same, 0.0)
 
-    rows = (orders_tokens(view) & (view.lengths <= MOST)).nonzero()[:, 0]
     if len(rows):
         most_first, least_first, *random = _orders_aopc(view, rows, falls).unbind(1)
         at_random = torch.stack(random).mean(0)

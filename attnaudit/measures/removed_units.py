@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.sums_by_index import added_at
+from attnaudit.engine.logits import equal_within_rounding, probabilities, sizes_of_logits
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders, ranked
-from attnaudit.measures.leave_one_out import equal_within_rounding
 from attnaudit.metrics.spearman import spearman
 from attnaudit.seeding import keyed_generator
 
@@ -69,11 +69,13 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
         keep = torch.zeros((len(kept), width), dtype=torch.bool, device=view.device)
         keep[:, units] = torch.from_numpy(kept).to(view.device)
         rows = torch.full((len(kept),), b, dtype=torch.long, device=view.device)
-        probabilities = view.batch.erase(rows, keep, "deletion")
-        same = equal_within_rounding(probabilities[:1], probabilities, view.logits[b], view.precision)
+        logits = view.batch.erased_logits(rows, keep, "deletion")
+        sizes = sizes_of_logits(logits, view.logits[b]).amax(0).expand_as(logits)
+        open_classes = None if view.open_classes is None else view.open_classes[b].expand_as(logits)
+        same = equal_within_rounding(logits[:1], logits, sizes, view.precision, open_classes)
         if bool(same.all()):
             continue
-        odds = log_odds(probabilities, int(view.predicted[b])).cpu().numpy()
+        odds = log_odds(probabilities(logits), int(view.predicted[b])).cpu().numpy()
         extreme[b] = float(np.isnan(odds).any())
         if extreme[b]:
             continue
@@ -132,8 +134,11 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
         """Return the drops (V,) without the first k units of orders (V, T)."""
         keep = view.real[rows].clone()
         keep.scatter_(1, order[:, :removed], torch.zeros_like(order[:, :removed], dtype=torch.bool))
-        erased = view.batch.erase(rows, keep, "deletion")
-        same = equal_within_rounding(erased, view.probabilities[rows], view.logits[rows], view.precision)
+        logits = view.batch.erased_logits(rows, keep, "deletion")
+        sizes = sizes_of_logits(logits, view.logits[rows])
+        open_classes = None if view.open_classes is None else view.open_classes[rows]
+        same = equal_within_rounding(logits, view.logits[rows], sizes, view.precision, open_classes)
+        erased = probabilities(logits)
         drop = clean[rows] - erased.gather(1, predicted[rows]).clamp_min(LEAST).log()[:, 0]
         return drop.masked_fill(same, 0.0)
 

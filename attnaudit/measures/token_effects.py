@@ -29,11 +29,11 @@ from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Floats
 from attnaudit.engine.batch import LEAVE_ONE_OUT_TOKENS
 from attnaudit.engine.held_attention import gives_both, held_and_live
+from attnaudit.engine.logits import centred_logits, probabilities, without_rounding
 from attnaudit.engine.unit_masks import UnitMasks
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders
-from attnaudit.measures.leave_one_out import equal_within_rounding
 from attnaudit.metrics.cosine import cosine
 from attnaudit.metrics.shapley import shapley_values
 
@@ -43,10 +43,8 @@ MOST_ORDERS = 100_000
 
 #: Suffix of a column -> the kind of output on which its effects are measured.
 OUTPUTS = {"": "probabilities", ".logits": "logits"}
-#: Smaller probabilities are raised to this value before logits are computed from them.
-LEAST_PROBABILITY = 1e-300
 
-#: (rows (V,), units to keep (V, T)) -> class probabilities (V, C) with the other units masked.
+#: (rows (V,), units to keep (V, T)) -> logits (V, C) with the other units masked.
 Masked = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -103,7 +101,7 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
 def _effects(view: AttentionView, *, held: bool) -> Tensor:
     """Return the (B, T, 2) effects on both kinds of output; NaN for instances with a single unit (token or word)."""
     outputs = _with_held_attention(view) if held else _with_live_attention(view)
-    last_in = _contribution(view, view.probabilities[:, None], outputs.without)
+    last_in = _contribution(view, view.logits[:, None], outputs.without)
     first_in = _contribution(view, outputs.alone, outputs.nothing[:, None])
     return _effect_sizes((last_in + first_in) / 2)
 
@@ -112,7 +110,7 @@ def _with_live_attention(view: AttentionView) -> UnitMasks:
     """Return the outputs with the attention that the model computes from the masked texts."""
     batch = view.batch
     return batch.known_unit_masks or UnitMasks(
-        without=batch.leave_one_out("mask"),
+        without=batch.logits_leaving_one_out("mask"),
         alone=_one_by_one(view, batch.masked, batch.rows_with_single_masks, alone=True, held=False),
         nothing=_nothing(view, batch.masked),
     )
@@ -137,12 +135,12 @@ def _with_held_attention(view: AttentionView) -> UnitMasks:
 
 def _with_both(view: AttentionView) -> tuple[UnitMasks, UnitMasks]:
     """Return the outputs with held and with live attention. Each masked text runs once."""
-    shape = (*view.real.shape, view.probabilities.shape[-1])
+    shape = (*view.real.shape, view.logits.shape[-1])
     held, live = (
         UnitMasks(
-            without=view.probabilities.new_full(shape, torch.nan),
-            alone=view.probabilities.new_full(shape, torch.nan),
-            nothing=torch.full_like(view.probabilities, torch.nan),
+            without=view.logits.new_full(shape, torch.nan),
+            alone=view.logits.new_full(shape, torch.nan),
+            nothing=torch.full_like(view.logits, torch.nan),
         )
         for _ in range(2)
     )
@@ -155,16 +153,16 @@ def _with_both(view: AttentionView) -> tuple[UnitMasks, UnitMasks]:
         all_masked = several.nonzero()[:, 0] if number == 0 else rows[:0]
         keep = torch.cat([view.real[rows] & ~this, this, torch.zeros_like(view.real[all_masked])])
         found = held_and_live(view, torch.cat([rows, rows, all_masked]), keep)
-        for outputs, probabilities in zip((held, live), found, strict=True):
-            without, alone, nothing = torch.split(probabilities, [len(rows), len(rows), len(all_masked)])
+        for outputs, logits in zip((held, live), found, strict=True):
+            without, alone, nothing = torch.split(logits, [len(rows), len(rows), len(all_masked)])
             outputs.without[rows, unit], outputs.alone[rows, unit] = without, alone
             outputs.nothing[all_masked] = nothing
     return held, live
 
 
 def _nothing(view: AttentionView, masked: Masked) -> Tensor:
-    """Return (B, C) class probabilities with all units masked; NaN for instances with a single unit."""
-    nothing = torch.full_like(view.probabilities, torch.nan)
+    """Return (B, C) logits with all units masked; NaN for instances with a single unit."""
+    nothing = torch.full_like(view.logits, torch.nan)
     several = (view.lengths > 1).nonzero()[:, 0]
     if len(several):
         nothing[several] = masked(several, torch.zeros_like(view.real[several]))
@@ -172,11 +170,11 @@ def _nothing(view: AttentionView, masked: Masked) -> Tensor:
 
 
 def _one_by_one(view: AttentionView, masked: Masked, large: list[int], *, alone: bool, held: bool) -> Tensor:
-    """Return (B, T, C) class probabilities with only one unit, or without it; NaN at positions where no unit starts.
+    """Return (B, T, C) logits with only one unit, or without it; NaN at positions where no unit starts.
 
     The rows in `large` are computed by `Batch.single_masks`, with the weights of the clean pass if `held` is True.
     """
-    shape = (*view.real.shape, view.probabilities.shape[-1])
+    shape = (*view.real.shape, view.logits.shape[-1])
     output = torch.full(shape, torch.nan, dtype=torch.float64, device=view.device)
     for row in large:
         units = view.real[row].nonzero()[:, 0]
@@ -191,25 +189,24 @@ def _one_by_one(view: AttentionView, masked: Masked, large: list[int], *, alone:
     return output
 
 
-def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor:
-    """Compute both kinds of output from class probabilities.
+def _outputs(view: AttentionView, rows: Tensor, logits: Tensor) -> Tensor:
+    """Compute both kinds of output from logits.
 
     Args:
         view: B instances.
-        rows: (N,) the instances that the probabilities belong to.
-        probabilities: (N, ..., C) class probabilities.
+        rows: (N,) the instances that the logits belong to.
+        logits: (N, ..., C) logits.
 
     Returns:
         (N, ..., 1 + C) outputs: the probability of the class that is predicted for the unchanged text, and the centred
-        logits. Classes that cannot be chosen have probability 0 for the unchanged text. Their centred logit is 0, and
-        they are left out of the mean.
+        logits. Classes that are not possible answers have the centred logit 0, and are left out of the mean.
     """
-    middle = [1] * (probabilities.dim() - 2)
-    index = view.predicted[rows].reshape(-1, *middle, 1).expand(*probabilities.shape[:-1], 1)
-    possible = (view.probabilities[rows] > 0).reshape(-1, *middle, probabilities.shape[-1])
-    logits = torch.where(possible, probabilities.clamp_min(LEAST_PROBABILITY).log(), 0.0)
-    centred = torch.where(possible, logits - logits.sum(-1, keepdim=True) / possible.sum(-1, keepdim=True), 0.0)
-    return torch.cat([probabilities.gather(-1, index), centred], dim=-1)
+    middle = [1] * (logits.dim() - 2)
+    index = view.predicted[rows].reshape(-1, *middle, 1).expand(*logits.shape[:-1], 1)
+    open_classes = None
+    if view.open_classes is not None:
+        open_classes = view.open_classes[rows].reshape(-1, *middle, logits.shape[-1])
+    return torch.cat([probabilities(logits).gather(-1, index), centred_logits(logits, open_classes)], dim=-1)
 
 
 def _effect_sizes(effects: Tensor) -> Tensor:
@@ -218,10 +215,11 @@ def _effect_sizes(effects: Tensor) -> Tensor:
 
 
 def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
-    """Return the (B, T, 1 + C) differences between (B, T or 1, C) probabilities in both outputs; 0 within rounding."""
-    same = equal_within_rounding(present, absent, view.logits[:, None], view.precision)
+    """Return the (B, T, 1 + C) differences between (B, T or 1, C) logits in both outputs; 0 within rounding."""
+    present = present.expand(*absent.shape[:1], max(present.shape[1], absent.shape[1]), -1)
+    same = view.equal_to_clean(present, absent)
     rows = torch.arange(len(view.predicted), device=view.device)
-    change = _outputs(view, rows, present) - _outputs(view, rows, absent)
+    change = _outputs(view, rows, without_rounding(present, absent.expand_as(present))) - _outputs(view, rows, absent)
     return change.masked_fill(same[..., None], 0.0)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from attnaudit.engine.logits import log_odds
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import TIED
-from attnaudit.measures.leave_one_out import equal_within_rounding
 
 
 @measure("polarity", argument=one_of("deletion", "mask"), capabilities=lambda operator: (operator,))
@@ -22,11 +22,11 @@ def polarity(view: AttentionView, request: Request) -> Columns:
 
     Both columns are undefined for texts with one token, and for texts without attention on real tokens.
     """
-    clean, without = view.probabilities[:, None], view.batch.leave_one_out(request.argument)
-    predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)
-    rise = without.gather(2, predicted)[..., 0] - clean.gather(2, predicted[:, :1])[..., 0]
-    same = equal_within_rounding(without, clean, view.logits[:, None], view.precision)
-    against = ((rise > 0) & ~same & view.real).double()
+    without = view.batch.logits_leaving_one_out(request.argument)
+    # The log-odds rise if the probability does, also where the probability rounds to 1.
+    predicted = view.predicted[:, None]
+    rise = log_odds(without, predicted.expand(without.shape[:2])) - log_odds(view.logits[:, None], predicted)
+    against = ((rise > 0) & ~view.equal_to_clean(without) & view.real).double()
     attention = torch.where(view.real, view.attention, 0.0)
     top = (view.real & (attention >= (1 - TIED) * attention.amax(1, keepdim=True))).double()
     undefined = (view.lengths < 2) | attention.isnan().any(1)

@@ -301,10 +301,11 @@ def test_adding_a_constant_to_the_attention_scores_changes_nothing() -> None:
 def test_classes_that_are_closed_in_a_row_do_not_matter() -> None:
     clean, other = [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]
     found = []
-    for closed in ([], [0.0]):
-        p, q = (torch.tensor([row + closed], dtype=torch.float64) for row in (clean, other))
-        view = SimpleNamespace(predicted=torch.tensor([0]), probabilities=p)
-        change = token_effects._outputs(view, torch.tensor([0]), p) - token_effects._outputs(view, torch.tensor([0]), q)
+    for closed in ([], [-1e4]):
+        z, w = (torch.tensor([np.log(row).tolist() + closed], dtype=torch.float64) for row in (clean, other))
+        flags = torch.tensor([[True] * 3 + [False]]) if closed else None
+        view = SimpleNamespace(predicted=torch.tensor([0]), open_classes=flags)
+        change = token_effects._outputs(view, torch.tensor([0]), z) - token_effects._outputs(view, torch.tensor([0]), w)
         found.append(token_effects._effect_sizes(change)[0])
     log_odds = np.log(clean) - np.log(other)
     assert found[0].tolist() == pytest.approx([0.3, np.linalg.norm(log_odds - log_odds.mean())])
