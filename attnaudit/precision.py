@@ -55,10 +55,10 @@ def counted_size(size: float, tolerance: float) -> float:
 
 
 def logit_rounding(precision: str) -> float:
-    """Return the rounding error of a logit, relative to the largest absolute logit of the instance.
+    """Return the rounding error of a logit, relative to the size of the logits of the instance.
 
-    If all absolute logits are below 1, the error is relative to 1. It is four times the epsilon of the type. In
-    float32, running an instance in another batch changes a logit by up to half of this error.
+    It is four times the epsilon of the type. In float32, running an instance in another batch changes a logit by up to
+    half of this error.
 
     Args:
         precision: "float32", "float16" or "bfloat16".

@@ -232,7 +232,7 @@ class AttentionReading(SharesWork):
             logits = protocol.decode_logits(self.adapter, self.hidden, weights, condition)[:, 0, :]
             leaves = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
-        return at_inputs, at_hidden
+        return self.batch.of_probability(at_inputs), self.batch.of_probability(at_hidden)
 
     def unit_norms(self, gradient: Tensor) -> Tensor:
         """Compute the Euclidean norm (B, T) of each unit's gradient from the gradients (B, T, d) of the tokens.

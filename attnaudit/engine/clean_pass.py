@@ -26,10 +26,11 @@ from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Integers
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.logits import log_odds, probabilities
 from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
+from attnaudit.precision import HALF
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import RowKind
 
@@ -38,6 +39,9 @@ from attnaudit.records import RowKind
 Unit = Literal["tokens", "words", "sources"]
 #: Progress within a batch is reported only if the batch takes longer than this.
 PROGRESS_AFTER_SECONDS = 5.0
+#: The smallest derivative of a probability with respect to its log-odds. Importance is normalised over the tokens, so a
+#: larger derivative changes nothing, but a gradient that rounds to 0 would be undefined.
+LEAST_SLOPE = 1e-20
 
 
 @contextmanager
@@ -328,18 +332,36 @@ class CleanPass(SharesWork):
     # -- gradients of f, the probability of the predicted class -----------------------------------------------------
 
     def target(self, logits: Tensor) -> Tensor:
-        """Return f summed over the batch, where f is the probability of the class that the clean pass predicts.
+        """Return the log-odds of f summed over the batch, where f is the probability of the predicted class.
+
+        The gradient of f is that of its log-odds times f (1 - f) (see `of_probability`). Computed directly, it would
+        be 0 where f rounds to 1.
 
         Args:
             logits: (B, C) logits of the pass in which f is computed.
         """
-        total: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
+        total: Tensor = log_odds(logits, self.predicted).sum()
         return total
+
+    def of_probability(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of f (B, ...), given that of its log-odds. In half precision, it becomes float64.
+
+        The slope f (1 - f) counts as at least `LEAST_SLOPE`.
+        """
+        wide = gradient.double() if self.adapter.capabilities.precision in HALF else gradient
+        return wide * self._slope.to(wide).view(-1, *[1] * (wide.dim() - 1))
+
+    @cached_property
+    def _slope(self) -> Tensor:
+        """(B,) the derivative of f with respect to its log-odds; 0 for rows with a single possible answer."""
+        odds = log_odds(self.logits, self.predicted)
+        slope = (torch.sigmoid(odds) * torch.sigmoid(-odds)).clamp(min=LEAST_SLOPE)
+        return slope if self.open_classes is None else slope.masked_fill(self.open_classes.sum(1) < 2, 0.0)
 
     def gradients_of(self, trace: Trace) -> dict[str, Tensor]:
         """Return the gradients ∂f/∂x of a pass, where f is the probability of the predicted class.
 
-        They are in the precision in which the model computed them, or in float64 if the model computes in float16.
+        They are in float32, or in float64 if the model computes in half precision.
 
         Returns:
             "" -> (B, T, d) gradients with respect to the embeddings of the text; site key -> (B, K, m) gradients with
@@ -353,28 +375,11 @@ class CleanPass(SharesWork):
         A gradient is 0 where f does not depend on x.
         """
         self.count("backward", "backward_rows", len(self.instances))
-        target = self.target(logits)
-        if self.adapter.capabilities.precision == "float16":
-            target = (probabilities(logits).gather(1, self.predicted[:, None])[:, 0] * self._gradient_scale).sum()
-        found = torch.autograd.grad(target, list(at.values()), retain_graph=True, allow_unused=True)
-        gradients = {
-            name: (torch.zeros_like(x) if gradient is None else gradient).to(self.device)
+        found = torch.autograd.grad(self.target(logits), list(at.values()), retain_graph=True, allow_unused=True)
+        return {
+            name: self.of_probability((torch.zeros_like(x) if gradient is None else gradient).to(self.device))
             for (name, x), gradient in zip(at.items(), found, strict=True)
         }
-        if self.adapter.capabilities.precision != "float16":
-            return gradients
-        scale = self._gradient_scale
-        return {name: one.double() / scale.view(-1, *[1] * (one.dim() - 1)) for name, one in gradients.items()}
-
-    @cached_property
-    def _gradient_scale(self) -> Tensor:
-        """(B,) powers of two by which f is multiplied before the backward pass in float16.
-
-        Without them, the gradients of confident predictions would be below the smallest number of float16.
-        """
-        confidence = self.probabilities.gather(1, self.predicted[:, None])[:, 0]
-        slope = (confidence * (1 - confidence)).clamp(min=2.0**-24)
-        return torch.exp2(-slope.log2().round())
 
     @shared_result
     def gradients(self) -> dict[str, Tensor]:

@@ -55,10 +55,10 @@ def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
         return undefined, undefined
     weights = view.head_patterns.clone().requires_grad_(True)
     with torch.enable_grad():
-        output = probabilities(view.decode_differentiably(weights[:, None]))[:, 0, :]
+        logits = view.decode_differentiably(weights[:, None])[:, 0, :]
         view.batch.count("backward", "backward_rows", len(view.instances))
-        (gradient,) = torch.autograd.grad(output.gather(1, view.predicted[:, None]).sum(), weights)
-    gradient = gradient.detach().double()
+        (gradient,) = torch.autograd.grad(view.batch.target(logits), weights)
+    gradient = view.batch.of_probability(gradient.detach().double())
     return view.batch.sum_by_unit(gradient.sum(1)), view.batch.sum_by_unit((gradient * view.head_patterns).sum(1))
 
 

@@ -1,7 +1,8 @@
 """Gradient importance with the settings of two papers, and input × gradient.
 
-All of these use gradients of f, the probability of the predicted class. The importance is normalised over the real
-tokens. It is undefined (NaN) for texts in which it is zero at all real tokens.
+All of these use gradients of f, the probability of the predicted class. They are computed from its log-odds, so they
+exist even if f rounds to 1. The importance is normalised over the real tokens. It is undefined (NaN) for texts in which
+it is zero at all real tokens.
 """
 
 from __future__ import annotations
