@@ -26,7 +26,7 @@ def rows_of(count: int) -> WeightedRows:
 def sample(seed: int) -> tuple[Floats, Floats]:
     """Return the logits of some rows, and those under other attention weights."""
     random = np.random.default_rng(seed)
-    logits = random.normal(size=(ROWS, CLASSES)) * random.gamma(2, 1, CLASSES)
+    logits = random.normal(size=(ROWS, CLASSES)) * (1 + random.gamma(2, 1, CLASSES))
     return logits, logits[:, None] + random.normal(size=(ROWS, CHANGES, CLASSES))
 
 
