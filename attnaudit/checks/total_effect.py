@@ -12,7 +12,6 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.breakdowns import confidence
-from attnaudit.checks.centred_logits import centred_logits, stacked
 from attnaudit.checks.class_weights import (
     CLASSES,
     note_on_classes,
@@ -31,6 +30,7 @@ from attnaudit.checks.evidence import (
     number_defined,
     single_token,
 )
+from attnaudit.checks.measured_logits import centred_logits, stacked
 from attnaudit.checks.predicted_classes import FrequentClasses, with_texts_of
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
