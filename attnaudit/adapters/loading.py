@@ -49,9 +49,9 @@ _CAPABILITY_MEMBERS = {
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
-#: Attributes of modules that do not affect a model's outputs: the training mode, the path of the loaded files, and the
-#: warnings that Transformers has already shown.
-_WITHOUT_EFFECT = ("training", "name_or_path", "warnings_issued")
+#: Attributes of modules that do not affect a model's outputs: the training mode, the path of the loaded files, the
+#: warnings that Transformers has already shown, and the devices that accelerate distributed the model over.
+_WITHOUT_EFFECT = ("training", "name_or_path", "warnings_issued", "hf_device_map")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,10 +308,10 @@ def _plain_attributes(module: nn.Module) -> dict[str, Any]:
 def _is_plain(value: object) -> bool:
     """Return whether a value consists of numbers, strings and flags. A dict of them has strings as keys.
 
-    PEFT keeps the scale of each adapter in such a dict.
+    PEFT keeps the scale of each adapter in such a dict. An empty dict may be a cache that is filled while a model runs.
     """
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+        return bool(value) and all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return isinstance(value, (str, int, float, bool, type(None)))

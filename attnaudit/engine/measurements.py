@@ -147,8 +147,9 @@ class Measurements:
             one = self.instances[row]
             content = (one.query, one.file_sha256, one.passages, one.answer, one.position, *self.tokens[row])
             contents.add(content)
-            # Instances without a source are in the same group exactly if the model reads the same input.
-            groups.add(content if one.source else self.sources[row])
+            # Instances without a source are in the same group exactly if the model reads the same tokens. The target
+            # can still differ.
+            groups.add(content if one.source else (self.sources[row], one.answer, one.position))
             sourced = sourced or bool(one.source)
             count = min(len(contents), len(groups)) if sourced else len(groups)
             if count >= most:

@@ -31,12 +31,15 @@ class CentredLogits:
         open_classes: (n_all, C) True at the classes that are possible answers for the row; None if all are.
         rounding: A squared distance between two vectors of centred logits is a rounding error if it is at most this
             number.
+        dropped: (n_all, C) the rounding errors that `values` leaves out, of classes that count as constant; None if no
+            class does.
     """
 
     values: Floats
     class_means: Floats
     open_classes: NDArray[np.bool_] | None
     rounding: float
+    dropped: Floats | None = None
 
     @classmethod
     def of(
@@ -60,6 +63,7 @@ class CentredLogits:
         deviations = logits - means
         sizes = mean_where_open(logits**2, rows, open_classes)
         constant = mean_where_open(deviations**2, rows, open_classes) <= CLASS_ROUNDING**2 * sizes
+        dropped = np.where(constant, deviations, 0.0) if constant.any() else None
         deviations[:, constant] = 0.0
         centred = _minus_mean(deviations, open_classes)
         variances = mean_where_open(centred**2, rows, open_classes)
@@ -69,7 +73,7 @@ class CentredLogits:
         rounding = min(ROUNDING**2 * size, NEGLIGIBLE**2 * float(rows.mean(squared_distances(centred))))
         if open_classes is not None:
             centred = np.where(open_classes, centred, -np.inf)
-        return cls(centred, means, open_classes, rounding)
+        return cls(centred, means, open_classes, rounding, dropped)
 
     def like(self, others: Floats, rows: Integers) -> Floats:
         """Subtract from other logits of some rows what was subtracted from the logits of these rows.
@@ -81,12 +85,10 @@ class CentredLogits:
         Returns:
             (M, C) logits that can be compared with `values`; -inf for classes that are not open.
         """
-        if self.open_classes is None:
-            found: Floats = others - (self.class_means - self.class_means.mean())
-            return found
-        is_open = self.open_classes[rows]
-        means = _minus_mean(np.broadcast_to(self.class_means, others.shape), is_open)
-        return np.where(is_open, others - means, -np.inf)
+        is_open = None if self.open_classes is None else self.open_classes[rows]
+        subtracted = self.class_means if self.dropped is None else self.class_means + self.dropped[rows]
+        found: Floats = others - _minus_mean(np.broadcast_to(subtracted, others.shape), is_open)
+        return found if is_open is None else np.where(is_open, found, -np.inf)
 
     def outputs(self, rows: WeightedRows) -> Floats:
         """Return the (n_all, C) values. Classes that are not open in a row have the mean of the class.

@@ -64,3 +64,9 @@ def test_only_instances_with_a_value_count():
 def test_counting_ends_at_the_given_number(contents, copies, most, own):
     m = repeated(contents=contents, copies=copies, sources="own" if own else None)
     assert m.different(np.ones(len(m), dtype=bool), most) == min(contents, most)
+
+
+def test_the_same_text_with_another_target_is_another_instance():
+    m = repeated(contents=10, copies=6)
+    m.instances = [dataclasses.replace(one, position=row // 10) for row, one in enumerate(m.instances)]
+    assert CHECK.judge(m).n_different is None

@@ -93,6 +93,18 @@ def test_rounding_errors_of_a_class_with_a_very_large_bias_do_not_count() -> Non
     assert np.abs(centred.values).max() < 5
 
 
+@pytest.mark.parametrize("bias", [1e6, 1e7, 3e7, 1e8])
+def test_equal_logits_are_equal_with_a_bias_of_any_size(bias: float) -> None:
+    """Also if float32 keeps a few digits of the class, which then counts as constant."""
+    logits = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+    logits[:, 0] += np.float32(bias)
+    wide = logits.astype(np.float64)
+    centred = CentredLogits.of(wide, rows_of(ROWS))
+    assert centred is not None
+    others = centred.like(wide - wide.mean(1, keepdims=True), np.arange(ROWS))
+    np.testing.assert_allclose(others, centred.values, atol=1e-6)
+
+
 @pytest.mark.parametrize("bias", [0.0, 3.0, -1e6])
 def test_logits_that_vary_by_rounding_only_have_no_centred_logits(bias: float) -> None:
     noise = 1e-7 * np.random.default_rng(0).normal(size=(ROWS, 3))

@@ -17,8 +17,8 @@ _WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
 #: Entries of tokenizer.json that change when the tokenizer is called. The text encoder sets its own limit.
 _CHANGED_BY_CALLS = ("truncation", "padding")
 #: Attributes of a tokenizer that are not in tokenizer.json and change what the model reads: which end of a long text is
-#: cut off, on which side padding is, which inputs the model gets, and whether special tokens in a text are split.
-_READ_BY_CALLS = ("truncation_side", "padding_side", "model_input_names", "split_special_tokens")
+#: cut off, which inputs the model gets, and whether special tokens in a text are split.
+_READ_BY_CALLS = ("truncation_side", "model_input_names", "split_special_tokens")
 #: Names of arguments of a tokenizer's class that say where it was loaded from, or that other entries contain already.
 _NOT_AN_ARGUMENT = re.compile(
     r"^_|_(token|file|dir|class|template|map)$|^(name_or_path|is_local|local_files_only|backend|model_max_length|verbose)$"

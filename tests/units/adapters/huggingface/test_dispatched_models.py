@@ -15,7 +15,7 @@ pytest.importorskip("accelerate", reason="needs accelerate: pip install 'attnaud
 
 from attnaudit.adapters.dispatched_models import input_device, is_dispatched, place
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.loading import fingerprint
+from attnaudit.adapters.loading import configuration_text, fingerprint
 from attnaudit.conformance import quick
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, AuditError, ModelError
@@ -85,6 +85,7 @@ def test_a_dispatched_model_gives_the_same_results(
     assert is_dispatched(adapter.model)
     assert adapter.capabilities.precision == str(dtype).removeprefix("torch.")
     assert fingerprint(adapter) == fingerprint(expected)
+    assert configuration_text(adapter) == configuration_text(expected)
     assert {one.outcome for one in quick(adapter, instances)} == {"pass"}
     data = Dataset(name="data", source="", description="", instances=instances)
     found, _ = measure(adapter, data, NEEDS, model="model", seed=0, device="cpu")
