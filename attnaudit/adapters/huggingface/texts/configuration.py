@@ -12,8 +12,9 @@ from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
 from attnaudit.targets import CLASS
 
 #: Keys of config.json that do not change what the model computes in an audit. Data types are left out, because the hash
-#: of the parameters covers them.
-_WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
+#: of the parameters covers them, and the architecture, because only saved models name it and the types of the modules
+#: distinguish it.
+_WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype", "architectures")
 #: Entries of tokenizer.json that change when the tokenizer is called. The text encoder sets its own limit.
 _CHANGED_BY_CALLS = ("truncation", "padding")
 #: Attributes of a tokenizer that are not in tokenizer.json and change what the model reads: which end of a long text is
