@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def model(folder: Path, *, seed: int, peaked: bool) -> None:
     made = PooledClassifier(architecture, vocabulary_size=len(vocabulary), classes=2)
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            parameter.mul_(4.0 if peaked or "attention" not in name else 0.01)
+            parameter.mul_(10.0 if peaked or "attention" not in name else 0.01)
     checkpoint_folder.save(folder, made, vocabulary, ("negative", "positive"))
 
 
@@ -58,7 +59,8 @@ def population(tmp_path: Path) -> Path:
     folder.mkdir()
     rows, texts = [], ["text,label"]
     for number in range(40):
-        words = [WORDS[(number * k + k) % len(WORDS)] for k in range(1, 4 + number % 4)]
+        # The model knows no number, so texts that differ only in their number would count once.
+        words = random.Random(number).choices(WORDS, k=3 + number % 4)
         texts.append(f"{' '.join(words)} {number},{'positive' if number % 2 else 'negative'}")
     (folder / "made.csv").write_text("\n".join(texts) + "\n", encoding="utf-8")
     for seed in range(4):
