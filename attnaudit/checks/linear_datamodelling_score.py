@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.evidence import Mask, ReferenceValues, single_token
@@ -83,9 +81,7 @@ class LinearDatamodellingScore(PerInstanceCheck):
         )
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        extreme = measurements.scalars.get(f"{self.column}.extreme", np.zeros(len(measurements)))  # not in older runs
         return (
             single_token(measurements),
-            ("the probability of the class, or of all others together, is too near 0 for log-odds", extreme == 1),
             ("all units have the same attention, or no removal changes the output", undefined),
         )

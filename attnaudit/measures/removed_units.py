@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.sums_by_index import added_at
-from attnaudit.engine.logits import equal_within_rounding, probabilities, sizes_of_logits
+from attnaudit.engine.logits import equal_within_rounding, log_odds, log_probabilities, sizes_of_logits
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders, ranked
@@ -26,8 +26,6 @@ from attnaudit.seeding import keyed_generator
 DRAWS = 5
 #: The largest number of subsets per instance, and of removed units.
 MOST_SUBSETS, MOST_REMOVED = 10_000, 1_000
-#: Smaller probabilities are not exact. The log-odds are then undefined, and the top-k drop uses this value instead.
-LEAST = 1e-300
 
 
 def whole_number(largest: int, example: str) -> Callable[[str], int]:
@@ -53,16 +51,13 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
     correlation between the sum of α over S and the log-odds log p(S) - log (1 - p(S)). The log-odds rank the subsets as
     p(S) does.
 
-    The columns are undefined if there is a single unit, if no subset changes the output, or if a probability is too
-    near 0 for log-odds, so that the subsets cannot be ranked:
+    The columns are undefined if there is a single unit, or if no subset changes the output:
 
     * `<name>`: the score. Undefined if all units have the same attention.
     * `.uniform`: the score of equal weights, which depends only on the number of kept units.
-    * `.extreme`: whether a probability is too near 0, 0 or 1. It is always defined.
     """
     count, width = view.real.shape
     scores = torch.full((2, count), torch.nan, dtype=torch.float64, device=view.device)
-    extreme = torch.zeros_like(scores[0])
     for b in (view.lengths > 1).nonzero()[:, 0].tolist():
         units = view.real[b].nonzero()[:, 0]
         kept = random_subsets(view, b, len(units), int(request.argument))
@@ -75,17 +70,13 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
         same = equal_within_rounding(logits[:1], logits, sizes, view.precision, open_classes)
         if bool(same.all()):
             continue
-        odds = log_odds(probabilities(logits), int(view.predicted[b])).cpu().numpy()
-        extreme[b] = float(np.isnan(odds).any())
-        if extreme[b]:
-            continue
+        odds = log_odds(logits, view.predicted[rows]).cpu().numpy()
         attention = view.attention[b, units].cpu().numpy()
         predictions = (kept @ attention, kept.sum(1).astype(np.float64))
         for i, predicted in enumerate(predictions):
             tied = np.ptp(attention) <= 1e-6 * abs(attention).max() if i == 0 else False
             scores[i, b] = torch.nan if tied or np.isnan(predicted).any() else spearman(predicted, odds)
-    scalars = {request.name: scores[0], f"{request.name}.uniform": scores[1], f"{request.name}.extreme": extreme}
-    return Columns(scalars=scalars)
+    return Columns(scalars={request.name: scores[0], f"{request.name}.uniform": scores[1]})
 
 
 def random_subsets(view: AttentionView, row: int, count: int, most: int) -> NDArray[np.bool_]:
@@ -103,18 +94,6 @@ def random_subsets(view: AttentionView, row: int, count: int, most: int) -> NDAr
     return kept
 
 
-def log_odds(probabilities: Tensor, chosen: int) -> Tensor:
-    """Return the log-odds (V,) of a class, given class probabilities (V, C).
-
-    They are NaN where the class, or all other classes together, have a probability near the smallest positive number.
-    """
-    one = probabilities[:, chosen]
-    # 1 - p would lose the digits of the others if p is near 1.
-    others = probabilities.index_fill(1, torch.tensor([chosen], device=probabilities.device), 0.0).sum(-1)
-    known = (one >= LEAST) & (others >= LEAST)
-    return (one.log() - others.log()).masked_fill(~known, torch.nan)
-
-
 @measure("top_k_drop", argument=whole_number(MOST_REMOVED, "1"), capabilities=("deletion",))
 def top_k_drop(view: AttentionView, request: Request) -> Columns:
     """Return the top-k drop of attention (Cohen-Wang et al. 2024, "top-k log-probability drop").
@@ -128,7 +107,7 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
     removed, count = int(request.argument), len(view.real)
     several = view.lengths > removed
     predicted = view.predicted[:, None]
-    clean = view.probabilities.gather(1, predicted).clamp_min(LEAST).log()[:, 0]
+    clean = log_probabilities(view.logits).gather(1, predicted)[:, 0]
 
     def drop_without(order: Tensor, rows: Tensor) -> Tensor:
         """Return the drops (V,) without the first k units of orders (V, T)."""
@@ -138,8 +117,7 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
         sizes = sizes_of_logits(logits, view.logits[rows])
         open_classes = None if view.open_classes is None else view.open_classes[rows]
         same = equal_within_rounding(logits, view.logits[rows], sizes, view.precision, open_classes)
-        erased = probabilities(logits)
-        drop = clean[rows] - erased.gather(1, predicted[rows]).clamp_min(LEAST).log()[:, 0]
+        drop = clean[rows] - log_probabilities(logits).gather(1, predicted[rows])[:, 0]
         return drop.masked_fill(same, 0.0)
 
     drops = torch.full((2, count), torch.nan, dtype=torch.float64, device=view.device)
