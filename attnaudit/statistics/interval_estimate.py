@@ -90,10 +90,11 @@ def tilting_slope(base: Floats) -> float:
 
 
 def equal_up_to(value: float, extremes: tuple[float, float]) -> float:
-    """Return how far values per row may be from their mean and still count as equal, because rounding can explain it.
+    """Return how far differences may be from their mean and still count as equal, because rounding can explain it.
 
-    Without this, a model whose values are all 0 and a model whose values are 0 up to rounding would have different
-    verdicts: the first interval allows for unseen rows, but the second would have almost no width.
+    It is used for values that are 0 up to rounding, and for differences between two models. Without it, values that are
+    all 0 and values that are 0 up to rounding would have different verdicts: the first interval allows for unseen rows,
+    but the second would have almost no width.
 
     Args:
         value: The mean.

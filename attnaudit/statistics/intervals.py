@@ -81,6 +81,7 @@ def ratio_interval(
     extremes: tuple[float, float] = (-np.inf, np.inf),
     effective: float | None = None,
     freedom: float | None = None,
+    tolerance: float = 0.0,
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
@@ -89,8 +90,9 @@ def ratio_interval(
     uses Student's t instead of the bootstrap. The degrees of freedom are the effective number of groups minus 1, but at
     least 1.
 
-    If every row (instance) has the same ratio up to rounding, resamples vary by rounding at most. The interval then
-    allows for rows that the sample may have missed, with numerators at `extremes` (see `_unvaried_interval`).
+    If every row (instance) has the same ratio, or a ratio of 0 up to rounding, resamples vary by rounding at most. The
+    interval then allows for rows that the sample may have missed, with numerators at `extremes` (see
+    `_unvaried_interval`).
 
     Args:
         above: (n_all,) numerators.
@@ -102,6 +104,7 @@ def ratio_interval(
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
         effective: The effective number of groups, if rows have weights; None if all rows have the same weight.
         freedom: The degrees of freedom of the standard error; None for the effective number of groups minus 1.
+        tolerance: How far the ratios of rows may be from the ratio of all rows and still count as the same.
 
     Returns:
         The interval, or None in three cases: there are fewer than two groups; all groups have the same ratio and
@@ -128,15 +131,17 @@ def ratio_interval(
     base = sums[:, :2]
     base[:] = _sums_of_two(above, below, groups, ratio)
     # Rows may differ although every source has the same ratio. Their spread then has no effect on the standard error.
-    residuals = (above - ratio * below)[groups.rows]
-    same_ratio = float(np.abs(base[:, 0]).max()) <= ROUNDING * float(np.ptp(residuals)) * int(groups.sizes.max())
-    if same_ratio or float(np.abs(residuals).max()) <= mean * equal_up_to(ratio, extremes):
+    numerators, residuals = above[groups.rows], (above - ratio * below)[groups.rows]
+    same_in_sources = float(np.abs(base[:, 0]).max()) <= ROUNDING * float(np.ptp(residuals)) * int(groups.sizes.max())
+    same = np.ptp(numerators) == np.ptp(below[groups.rows]) == 0 or np.abs(residuals).max() <= mean * tolerance
+    # A value that should be 0 is a difference of equal numbers: whether it is exactly 0 depends on the processor.
+    if same_in_sources or same or np.abs(numerators).max() <= mean * equal_up_to(0.0, extremes):
         unvaried = _unvaried_interval(
             ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
         )
         share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
         return replace(unvaried, share=share) if unvaried else None
-    del residuals
+    del numerators, residuals
     factors = leverage(base[:, 1])
     for column, (one, other) in zip(sums[:, 2:].T, ((0, 0), (0, 1), (1, 1)), strict=True):
         np.multiply(base[:, one] * base[:, other], factors, out=column)

@@ -91,7 +91,8 @@ def paired_difference(
     low, high = bounds if np.isfinite(bounds).all() else _range(candidate[rows], baseline[rows])
     extremes = (low - high, high - low) if high > low else (-np.inf, np.inf)
     difference = float(differences[rows].mean())
-    equal = float(np.abs(differences[rows] - difference).max()) <= equal_up_to(difference, extremes)
+    tolerance = equal_up_to(difference, extremes)
+    equal = float(np.abs(differences[rows] - difference).max()) <= tolerance
     effective = compared.effective if equal else _sources_with_variance(differences, compared)
     interval = ratio_interval(
         differences,
@@ -102,6 +103,7 @@ def paired_difference(
         bounds=(bounds[0] - bounds[1], bounds[1] - bounds[0]),
         extremes=extremes,
         effective=effective,
+        tolerance=tolerance,
     )
     if interval is not None and effective < FEW_GROUPS <= compared.effective:
         warning = (

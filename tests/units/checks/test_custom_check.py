@@ -183,13 +183,13 @@ def test_masked_entries_are_undefined(missing, kind, monkeypatch):
     assert (record.value, record.n, record.n_defined) == (pytest.approx(2 / 3), 40, 30)
 
 
-@pytest.mark.parametrize(("spread", "verdict"), [(1e-3, "pass"), (1e-15, "inconclusive")])
+@pytest.mark.parametrize("spread", [1e-3, 1e-15])
 @pytest.mark.parametrize("size", [1e17, 1.7e18, 1e90])
-def test_large_numbers_are_judged(size, spread, verdict, monkeypatch):
+def test_large_numbers_are_judged(size, spread, monkeypatch):
     monkeypatch.setattr("attnaudit.checks.custom_check.checks.register", lambda name: lambda thing: thing)
     made = check(title="t", question="q")(function(size * (1 + spread * np.arange(40))))(at_least=0.0)
     record = made.judge(measured(40))
-    assert (record.verdict, sum(record.distribution.counts)) == (verdict, 40)
+    assert (record.verdict, sum(record.distribution.counts)) == ("pass", 40)
 
 
 def test_a_table_keeps_the_reading():
