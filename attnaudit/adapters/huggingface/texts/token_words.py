@@ -14,6 +14,8 @@ from attnaudit.arrays import Floats, Integers
 
 #: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 WORD_MARKS = ("Ġ", "▁")
+#: In other kinds of BPE, the ends of the last token of a word, and of every token that is not the last one.
+LAST_MARK, INNER_MARK = "</w>", "@@"
 #: A word: the index of its text (0 or 1), and its index in the text.
 Word = tuple[int, int]
 
@@ -107,10 +109,32 @@ def words_by_space(encoded: TokenizedText, texts: Sequence[str]) -> list[Word | 
 def words_by_mark(tokens: Sequence[str]) -> list[Word | None]:
     """Find the word of each token from marks such as "##", for tokenizers that do not report characters."""
     marks_starts = any(token.startswith(WORD_MARKS) for token in tokens)
+    marks_ends = any(token.endswith(LAST_MARK) for token in tokens)
+    keys: list[Word | None] = []
+    word, previous = 0, ""
+    for token in tokens:
+        if marks_starts:
+            continues = not token.startswith(WORD_MARKS)
+        elif marks_ends:
+            continues = bool(previous) and not previous.endswith(LAST_MARK)
+        else:
+            continues = token.startswith("##") or previous.endswith(INNER_MARK)
+        word, previous = word + (not continues), token
+        keys.append((0, word))
+    return keys
+
+
+def words_of_characters(tokens: Sequence[str]) -> list[Word | None]:
+    """Find the word of each token from white space, for tokenizers whose tokens are characters or bytes."""
     keys: list[Word | None] = []
     word = 0
     for token in tokens:
-        continues = not token.startswith(WORD_MARKS) if marks_starts else token.startswith("##")
-        word += not continues
+        # Tokens of several characters are special. They separate the two texts of a pair.
+        word += is_white_space(token) or len(token) > 1
         keys.append((0, word))
     return keys
+
+
+def is_white_space(token: str) -> bool:
+    """Return whether a token is white space. Outside of ASCII, it may be a byte of a letter such as "à"."""
+    return token.isascii() and token.isspace()

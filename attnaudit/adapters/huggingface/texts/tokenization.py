@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,13 @@ from attnaudit.adapters.huggingface.texts.passage_tokens import passage_of_token
 from attnaudit.adapters.huggingface.texts.prompt_templates import PLACEHOLDERS
 from attnaudit.adapters.huggingface.texts.readable_tokens import ReadableTokens
 from attnaudit.adapters.huggingface.texts.token_words import (
+    is_white_space,
     numbered,
     numbered_words,
     words_by_mark,
     words_by_space,
     words_of,
+    words_of_characters,
 )
 from attnaudit.arrays import Integers
 from attnaudit.errors import DataError, ModelError
@@ -203,6 +206,11 @@ class TextEncoder:
         ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in ("cls", "sep", "pad", "bos", "eos")}
         unknown = getattr(self.tokenizer, "unk_token_id", None)
         return [one for one in ids if one is not None and one != unknown]
+
+    @cached_property
+    def _keeps_white_space(self) -> bool:
+        """Whether white space is a token of its own, as in a tokenizer that splits texts into characters or bytes."""
+        return any(map(is_white_space, self._raw(self._call(["the end"], add_special_tokens=False)["input_ids"])))
 
     @property
     def _needs_offsets(self) -> bool:
@@ -394,7 +402,8 @@ class TextEncoder:
     def _words_of_row(self, encoded: TokenizedText, special: Sequence[bool], texts: Sequence[str]) -> list[int]:
         """Return the index of the word that each token of a row belongs to; -1 for special tokens."""
         if not self.is_fast:
-            return numbered(words_by_mark(self._raw(encoded.ids)), special)
+            find = words_of_characters if self._keeps_white_space else words_by_mark
+            return numbered(find(self._raw(encoded.ids)), special)
         return numbered(words_of(encoded) if self._splits_words else words_by_space(encoded, texts), special)
 
     def _raw(self, ids: Sequence[int]) -> list[str]:
@@ -420,7 +429,14 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
     model_max_length = getattr(tokenizer, "model_max_length", None)
     if isinstance(model_max_length, int) and 0 < model_max_length < UNLIMITED:
         limits.append(model_max_length)
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > position_offset:
-        limits.append(positions - position_offset)
+    # Some models keep the settings of the part that reads texts in a config of its own.
+    for part in (config, *(getattr(config, name, None) for name in ("text_config", "encoder"))):
+        for name in ("max_position_embeddings", "max_seq_len"):
+            positions = getattr(part, name, None)
+            if isinstance(positions, int) and positions > position_offset:
+                limits.append(positions - position_offset)
+        rope = getattr(part, "rope_parameters", None)
+        if isinstance(rope, Mapping) and rope.get("rope_type") == "longrope":
+            # A longer text changes the rotary embeddings of all texts in its batch.
+            limits.append(rope["original_max_position_embeddings"])
     return min(limits, default=None)

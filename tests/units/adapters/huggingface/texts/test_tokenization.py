@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.texts.prompt_templates import check_template
+from attnaudit.adapters.huggingface.texts.token_words import numbered, words_by_mark
 from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder, longest_input
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
@@ -68,6 +70,25 @@ def test_words_are_found_by_the_marks_of_a_tokenizer_without_offsets() -> None:
     (row,) = TextEncoder(Slow(), limit=None).encode([Instance(id="a", text="unbelievable film")])
     assert row.words == [-1, 0, 0, 0, 1, -1]
     assert row.tokens == ["[CLS]", "un", "believ", "able", "film", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["un@@", "believ@@", "able", "film", "bad@@", "ly"], [0, 0, 0, 1, 2, 2]),
+        (["un", "believ", "able</w>", "film</w>", "bad", "ly</w>"], [0, 0, 0, 1, 2, 2]),
+        (["good", "film"], [0, 1]),
+    ],
+)
+def test_marks_at_the_end_of_tokens(tokens: list[str], words: list[int]) -> None:
+    found = words_by_mark(["<s>", *tokens, "</s>"])
+    assert numbered(found, [True, *(False for _ in tokens), True]) == [-1, *words, -1]
+
+
+def test_words_of_bytes_are_separated_by_white_space() -> None:
+    (row,) = TextEncoder(ByT5Tokenizer(), limit=None).encode([Instance(id="a", text="voilà un\tfilm", query="ok")])
+    lengths = [row.words.count(word) for word in range(max(row.words) + 1)]
+    assert lengths == [6, 3, 5, 2]  # "à" has two bytes, and white space belongs to the next word
 
 
 def test_word_numbers_continue_in_the_second_text() -> None:
@@ -162,6 +183,19 @@ def test_a_template_needs_a_fast_tokenizer() -> None:
 def test_the_longest_input(reported: int, positions: int | None, offset: int, expected: int | None) -> None:
     made = type("T", (), {"model_max_length": reported})()
     assert longest_input(made, type("C", (), {"max_position_embeddings": positions})(), offset) == expected
+
+
+def test_the_longest_input_of_configurations_with_other_names() -> None:
+    made = type("T", (), {"model_max_length": 10**30})()
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 32}
+    for settings, expected in (
+        ({"max_seq_len": 40}, 40),
+        ({"encoder": SimpleNamespace(max_position_embeddings=24)}, 24),
+        ({"text_config": SimpleNamespace(max_position_embeddings=48)}, 48),
+        ({"max_position_embeddings": 64, "rope_parameters": rope}, 32),
+        ({"max_position_embeddings": 64, "rope_parameters": {**rope, "rope_type": "yarn"}}, 64),
+    ):
+        assert longest_input(made, SimpleNamespace(**settings), 0) == expected
 
 
 def test_token_types_and_words_move_with_their_tokens(load_adapter: LoadAdapter) -> None:
