@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def from_model(
         model = custom_model(model, read_logits)
         if classes is None and target is not None and target.kind == "score":
             classes = [target.name or "score"]
-        if classes is None and (target is None or target.kind in ("class", "label", "tag")):
+        if classes is None and labels is None and (target is None or target.kind in ("class", "label", "tag")):
             raise ModelError(
                 f"transformer({name}): a custom module has no class names. Give them in the order of its logits: "
                 "transformer(model, tokenizer, classes=['negative', 'positive'])."
@@ -276,6 +277,8 @@ def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, tar
     if not isinstance(model, CustomModel):
         for base in type(model).__mro__:
             if base.__module__.startswith("transformers.models.") and not base.__name__.endswith("PreTrainedModel"):
+                if base is not type(model) and "For" not in base.__name__:
+                    break  # a class of the user's own, which adds a head to a model without one
                 return checkpoint_files.task_of(name, base.__name__)
     if target is not None and target.at_tokens:
         return "tagger" if target.kind == "tag" else "extractor"
@@ -391,6 +394,9 @@ def _build(
         with full_precision():
             with in_float32(model):  # so that the probes can tell mistakes from rounding
                 runner = prepare_runner(head, kernel, builder)
+                if decoder is not None and all(site.key.startswith("encoder.") for site in runner.layout.sites):
+                    # A custom module may run only the encoder of a model that also has a decoder.
+                    runner = prepare_runner(head, kernel, replace(builder, decoder=None))
                 facts = probe_model(runner)
             adapter = HuggingFaceAdapter(runner, facts, original, precision=precision_of(model))
             require_runs_in_half(adapter.runner, adapter.capabilities.precision, where)

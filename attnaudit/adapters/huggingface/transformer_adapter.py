@@ -269,10 +269,9 @@ class HuggingFaceAdapter:
                 "states of this site. Call value_vectors() only if capabilities.value_vectors is True. Get the trace "
                 "from run(hidden=True), and include this site in its argument `sites`."
             )
-        value = widened(expand_groups(values[site.key][:, :, keys], site.heads))
-        matrix = value_of(projection, "weight")
-        matrix = matrix.T if isinstance(projection, nn.Linear) else matrix
-        value = value.to(matrix.device)
+        value = expand_groups(values[site.key][:, :, keys], site.heads)
+        matrix = _matrix_of(projection, value.new_zeros(1, 1, site.heads * value.shape[-1]))
+        value = widened(value).to(matrix.device)
         return torch.einsum("bhkd,hdm->bhkm", value, widened(matrix).view(site.heads, value.shape[-1], -1)).to(
             self.runner.builder.device
         )
@@ -354,6 +353,18 @@ class HuggingFaceAdapter:
         """
         with torch.no_grad():
             return original_model.compare_with_float32(self.runner, self.original, inputs)
+
+
+def _matrix_of(projection: nn.Module, state: Tensor) -> Tensor:
+    """Return the matrix (H·d, m) of an output projection. `state` (1, 1, H·d) is one of its inputs."""
+    if isinstance(projection, nn.Linear):
+        return value_of(projection, "weight").T
+    if type(projection).__name__ == "Conv1D":
+        return value_of(projection, "weight")
+    # A linear layer with an adapter, such as LoRA, has no single weight.
+    units = torch.eye(state.shape[-1], dtype=state.dtype, device=state.device)
+    matrix: Tensor = projection(units[None])[0] - projection(torch.zeros_like(state))[0]
+    return matrix
 
 
 def _describe_size(sites: Sequence[Site]) -> str:

@@ -57,6 +57,9 @@ class CustomModel(nn.Module):
     def get_input_embeddings(self) -> Any:
         return self.backbone.get_input_embeddings()
 
+    def get_output_embeddings(self) -> None:
+        """Return None: the custom module may use the logits of all tokens."""
+
     def set_attn_implementation(self, name: str) -> None:
         self.backbone.set_attn_implementation(name)
 
@@ -176,6 +179,11 @@ def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
         removed.append("compile()")
         for one in inner.modules():
             one._compiled_call_impl = None
+    for one in inner.modules() if isinstance(inner, nn.Module) else ():
+        original = getattr(one.__dict__.get("forward"), "_torchdynamo_orig_callable", None)
+        if original is not None:
+            removed += [] if "compile(forward)" in removed else ["compile(forward)"]
+            one.__dict__["forward"] = original
     return inner, removed
 
 
@@ -232,7 +240,7 @@ def _outermost(module: nn.Module, kind: type) -> list[nn.Module]:
 
 
 def logits_of(output: Any, classes: int, name: str) -> Tensor:
-    """Return the logits (B, C) in the output of a model: a tensor, a field `logits`, or an entry of a tuple.
+    """Return the logits (B, C) in the output of a model: a tensor, a field `logits`, or the only such entry of a tuple.
 
     Logits in half precision are returned as float32.
 
@@ -242,15 +250,21 @@ def logits_of(output: Any, classes: int, name: str) -> Tensor:
         name: The class name of the model, for messages.
 
     Raises:
-        ModelError: The output contains no logits of this shape.
+        ModelError: The output contains no logits of this shape, or several tensors that may be the logits.
     """
     widths = ((1,), (2,)) if classes == 2 else ((classes,),)
     if isinstance(output, Mapping):
         output = output.get("logits", output)
+    elif hasattr(output, "logits"):  # also a named tuple
+        output = output.logits
     elif isinstance(output, Sequence):
-        output = next((one for one in output if isinstance(one, Tensor) and one.shape[1:] in widths), output)
-    else:
-        output = getattr(output, "logits", output)
+        tensors = [one for one in output if isinstance(one, Tensor) and one.shape[1:] in widths]
+        if len({id(one) for one in tensors}) > 1:
+            raise ModelError(
+                f"{name}: its forward() returned {len(tensors)} tensors that may be the logits (B, {classes}). "
+                f"Pass a function that returns the right one, such as {EXAMPLE}[1]."
+            )
+        output = tensors[0] if tensors else output
     if not isinstance(output, Tensor) or output.shape[1:] not in widths:
         found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
         raise ModelError(

@@ -37,8 +37,8 @@ class Layout:
         embedding_time_first: Whether `embedding` is called with ids of shape (T, B) instead of (B, T).
         decoder_embeddings: Other embedding modules of the same shape, which may embed the tokens of the decoder. Empty
             for a model without a decoder.
-        output_projections: Site key -> the linear layer that is applied to the concatenated outputs of the site's
-            heads. Sites whose linear layer was not found are missing.
+        output_projections: Site key -> the linear layer, with its adapters, that is applied to the concatenated outputs
+            of the site's heads. Sites whose linear layer was not found are missing.
         causal: True if no query attends to a later key. Always False for encoder-decoder models.
     """
 

@@ -387,8 +387,10 @@ def _unexpected_shape(site: Site, found: tuple[int, ...], expected: tuple[int, .
             f"The attention at '{site.key}' has shape {found}; expected {expected}, which follows from its inputs. "
             "This architecture cannot be audited."
         )
+    cut = found[-2] == found[-1] < expected[-1]
     return AdapterError(
         f"The attention at '{site.key}' has {found[-2]} × {found[-1]} weights (queries × keys), but its inputs have "
         f"{expected[-2]} and {expected[-1]} tokens. An audit needs one query and one key per token, so a model that "
         "reads further streams of states, or that joins or drops tokens, cannot be audited."
+        + (f" If forward() truncates its input, pass max_tokens={found[-1]} to transformer()." if cut else "")
     )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from attnaudit.adapters.huggingface.attention.function_call import FunctionCall
 from attnaudit.adapters.huggingface.attention.layout import DECODER, Layout, value_states
 from attnaudit.adapters.huggingface.attention.recorder import AttentionCall, observing
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.outputs.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
@@ -128,8 +130,8 @@ def discover_layout(
         AdapterError: Some attention of the model cannot be observed or does not have the expected shape, no embedding
             of the ids is found, or a custom module runs its Transformers model several times.
     """
-    observer, found = _first_pass(model, ids, forward)
-    found = found if embedding is None else (embedding, False)
+    observer, embeddings = _first_pass(model, ids, forward)
+    found = (embeddings[0] if embeddings else None) if embedding is None else (embedding, False)
     if not observer.seen:
         raise AdapterError(
             f"{name_of(model)}: no attention weights were found when the model was run on synthetic tokens. The "
@@ -141,10 +143,14 @@ def discover_layout(
     observer, layers, projections = _second_pass(model, forward, layer_of)
     if found is None:
         advice = _ONE_TEXT_PER_ROW if isinstance(model, CustomModel) else "This architecture cannot be audited."
+        if any(type(module).__module__.startswith("peft.") for module in model.modules()):
+            advice = "Merge the PEFT adapter into the model (`merge_and_unload()`), and audit the result."
         raise AdapterError(
             f"{name_of(model)}: no nn.Embedding was called with the token ids, so gradients at the input embeddings "
             f"cannot be computed. {advice}"
         )
+    if embedding is None:
+        _require_one_embedding(model, [module for module, _ in embeddings])
     calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
     self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
     return Layout(
@@ -160,18 +166,18 @@ def discover_layout(
 
 def _first_pass(
     model: nn.Module, ids: Tensor, forward: Callable[[], object]
-) -> tuple[DiscoveryObserver, tuple[nn.Module, bool] | None]:
+) -> tuple[DiscoveryObserver, list[tuple[nn.Module, bool]]]:
     """Run the model once, and find its attention and its embedding.
 
     Returns:
-        The observer, and a pair that describes the embedding: the module that embeds the ids, and whether it was called
-        with ids of shape (T, B). The pair is None if there is no such module.
+        The observer, and one pair for each call that embeds the ids: the module that was called, and whether the ids
+        had the shape (T, B).
     """
     observer, embeddings = DiscoveryObserver(), list[tuple[nn.Module, bool]]()
 
     def record_embedding(module: nn.Module, args: tuple[Any, ...], _output: object) -> None:
         given = args[0] if args else None
-        if embeddings or not isinstance(given, Tensor) or given.dim() != 2:
+        if not isinstance(given, Tensor) or given.dim() != 2:
             return
         for time_first, expected in ((False, ids), (True, ids.T)):
             if given.shape == expected.shape and torch.equal(given, expected):
@@ -181,7 +187,28 @@ def _first_pass(
     handles = [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
     with temporary_hooks(handles), observing(observer), torch.no_grad(), _one_run_of_the_encoder(model):
         forward()
-    return observer, embeddings[0] if embeddings else None
+    return observer, embeddings
+
+
+def _require_one_embedding(model: nn.Module, modules: Sequence[nn.Module]) -> None:
+    """Require that a custom module embeds the ids only once, because gradients are taken at a single embedding.
+
+    Args:
+        model: The model.
+        modules: The module of each call that embeds the ids.
+
+    Raises:
+        AdapterError: It embeds them several times.
+    """
+    if not isinstance(model, CustomModel) or len(modules) < 2:
+        return
+    names = {module: name for name, module in model.module.named_modules()}
+    raise AdapterError(
+        f"{name_of(model)}: the token ids were embedded {len(modules)} times in one forward(), by "
+        f"{', '.join(names[module] for module in modules)}. Gradients are taken at one embedding, so they would miss a "
+        "part of the influence of the tokens. If the embeddings are the same, compute them once and use them again. "
+        "Otherwise, write a custom adapter: see docs/adapters.md."
+    )
 
 
 @contextmanager
@@ -275,7 +302,34 @@ def _second_pass(
     handles += [m.register_forward_pre_hook(record_projection) for m in model.modules() if _is_projection(m)]
     with temporary_hooks(handles), observing(observer), torch.no_grad():
         forward()
-    return observer, layers, projections
+        wrapped = {n: _with_adapters(model, module, observer.seen[n]) for n, module in projections.items()}
+    return observer, layers, wrapped
+
+
+def _with_adapters(model: nn.Module, projection: nn.Module, seen: SeenAttention) -> nn.Module:
+    """Return the module around a linear layer that adds something to its output, as LoRA does.
+
+    This module takes the same states as the linear layer and is linear, too. If there is none, return the linear layer.
+    """
+    assert seen.output is not None
+    states = seen.output.flatten(2)
+    inputs = (states, states.flip(1), states + states.flip(1), torch.zeros_like(states))
+    name = next(name for name, module in model.named_modules() if module is projection)
+    found = projection
+    while name := name.rpartition(".")[0]:
+        around = model.get_submodule(name)
+        if any(module is seen.module for module in around.modules()):
+            break
+        # Modules with further arguments, such as those that add the residual stream, cannot be called in this way.
+        results: list[Any] | None = attempt(partial(list, map(around, inputs)))
+        shape = projection(states).shape
+        if results is None or not all(isinstance(one, Tensor) and one.shape == shape for one in results):
+            break
+        one, other, both, constant = results
+        if not close(both + constant, one + other):
+            break
+        found = around
+    return found
 
 
 def _is_projection(module: nn.Module) -> bool:
@@ -306,7 +360,7 @@ def _attention_calls(
             raise AdapterError(
                 f"{name_of(model)}: {type(one.module).__name__} has {one.shape[2]} × {one.shape[3]} weights (queries × "
                 f"keys) for {ids.shape[1]} tokens. An audit needs one key per token and, in self-attention, one query "
-                "per token, so this architecture cannot be audited."
+                f"per token, so {_advice_on_shape(model, one.module)}."
             )
         layer = layers_per_stack.get(stack, 0)
         layers_per_stack[stack] = layer + 1
@@ -321,3 +375,13 @@ def _attention_calls(
         )
         calls.append(AttentionCall(site=site, module=one.module, layer_call=one.layer_call, time_first=one.time_first))
     return tuple(calls)
+
+
+def _advice_on_shape(model: nn.Module, attention: nn.Module) -> str:
+    """Return what to do about an attention module with other numbers of queries and keys, for an error message."""
+    if isinstance(model, CustomModel) and all(one is not attention for one in model.backbone.modules()):
+        return (
+            "this module is not audited as attention. If it pools the tokens, give its class a name without "
+            "'Attention': it is then listed among the modules that mix tokens"
+        )
+    return "this architecture cannot be audited"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.half_precision import widened
+from attnaudit.adapters.huggingface.outputs.target_heads import of_every_token
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import ModelError
 from attnaudit.targets import CLASS, Target
@@ -95,7 +96,7 @@ class NextTokenHead:
         output_layer = model.get_output_embeddings()
         # Only the last position is needed. The logits over the vocabulary at all positions might not fit in memory.
         with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep_last)]):
-            all_logits: Tensor = model(**arguments).logits
+            all_logits = of_every_token(model(**arguments), "logits", model)
         if all_logits.shape[1] == 1:
             vocabulary = all_logits[:, 0]
         else:

@@ -208,13 +208,13 @@ def _marked(marks: Tensor, what: str) -> Tensor:
 def of_every_token(output: Any, name: str, model: Any) -> Tensor:
     """Return the output that a model computes for every token: one number, or one row of numbers, per token.
 
-    A custom module may return the logits (B, T, C) of tags as a tensor, and those of spans as a pair (start, end) of
-    tensors (B, T).
+    A custom module may return the logits (B, T, C) of tags or of the vocabulary as a tensor or in a dictionary, and
+    those of spans as a pair (start, end) of tensors (B, T).
 
     Raises:
         AdapterError: The model has no such output.
     """
-    values = getattr(output, name, None)
+    values = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
     if name == "logits" and isinstance(output, Tensor):
         values = output
     if name != "logits" and type(output) in (tuple, list) and len(output) == 2:
@@ -222,8 +222,8 @@ def of_every_token(output: Any, name: str, model: Any) -> Tensor:
     if not isinstance(values, Tensor):
         raise AdapterError(
             f"{name_of(model)} returns no {name}, so its target cannot be audited. For a custom module, pass a "
-            "function as the argument logits. For tags, it must return logits of shape (B, T, C); for spans, a pair "
-            "(start, end) of logits of shape (B, T)."
+            "function as the argument logits. For tags, and for the next token of a language model, it must return "
+            "logits of shape (B, T, C); for spans, a pair (start, end) of logits of shape (B, T)."
         )
     return widened(values)
 
@@ -237,8 +237,8 @@ def _vocabulary_logits(model: Any, arguments: Mapping[str, Any], positions: Tens
     output_layer = model.get_output_embeddings()
     # The logits over the vocabulary at all positions might not fit in memory.
     with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep)]):
-        logits: Tensor = model(**arguments).logits
-    return widened(_at(logits, positions) if output_layer is None else logits)
+        logits = of_every_token(model(**arguments), "logits", model)
+    return _at(logits, positions) if output_layer is None else logits
 
 
 def _at(values: Tensor, positions: Tensor) -> Tensor:

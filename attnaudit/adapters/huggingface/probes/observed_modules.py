@@ -195,11 +195,17 @@ class Observation:
 
 @contextmanager
 def observing(model: nn.Module, observation: Observation) -> Iterator[None]:
+    # The fast path of nn.TransformerEncoder passes nested tensors between its layers, whose tokens cannot be compared.
+    fast = torch.backends.mha.get_fastpath_enabled()
     modules = list(model.modules())
     handles = [module.register_forward_pre_hook(observation.enter, with_kwargs=True) for module in modules]
     handles += [module.register_forward_hook(observation.leave) for module in modules]
-    with temporary_hooks(handles):
-        yield
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with temporary_hooks(handles):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _tensors(structure: Any) -> list[Tensor]:

@@ -11,7 +11,7 @@ from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import CONFIG, 
 from attnaudit.adapters.huggingface.checkpoints.other_tasks import ADAPTER
 from attnaudit.adapters.huggingface.outputs.output_heads import Head
 from attnaudit.adapters.huggingface.texts.input_builder import InputBuilder, single_row
-from attnaudit.adapters.huggingface.wrapped_models import name_of
+from attnaudit.adapters.huggingface.wrapped_models import EXAMPLE, CustomModel, name_of
 from attnaudit.adapters.protocol import Inputs
 from attnaudit.errors import AdapterError
 
@@ -67,6 +67,12 @@ def trial_failure(
             f"{where}: {name} does not run on texts alone: its forward() also takes {', '.join(others)}, and fails "
             f"without them ({_shown(alone)}). Wrap the model in a module that adds these inputs, and audit this "
             "module: see docs/transformers.md#a-module-of-your-own."
+        )
+    if isinstance(model, CustomModel):
+        return AdapterError(
+            f"{where}: {name} fails on token ids and an attention mask, also without attnaudit ({_shown(alone)}). Pass "
+            f"a function that calls it as your own code does, such as {EXAMPLE}. The inputs have token_type_ids only "
+            "if the texts have queries: read them with inputs.get('token_type_ids')."
         )
     return AdapterError(
         f"{where}: {name} fails on token ids and an attention mask, also without attnaudit ({_shown(alone)}). Call "

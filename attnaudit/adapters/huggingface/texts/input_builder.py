@@ -21,6 +21,7 @@ from attnaudit.adapters.huggingface.texts.configuration import configuration_tex
 from attnaudit.adapters.huggingface.texts.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.texts.target_inputs import CANDIDATES, TargetInputs
 from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
+from attnaudit.adapters.huggingface.wrapped_models import CustomModel
 from attnaudit.adapters.padding import (
     delete_positions,
     keep_positions,
@@ -210,7 +211,7 @@ class InputBuilder:
                 "Save the model's own tokenizer to the folder."
             )
         reserved = set(self.tokenizer.all_special_ids) | {self.pad_id}
-        size = min(int(self.model.config.vocab_size), len(self.tokenizer))
+        size = min(int(self.model.config.get_text_config().vocab_size), len(self.tokenizer))
         candidates = torch.tensor([i for i in range(size) if i not in reserved])
         picked = torch.randint(len(candidates), ids.shape, generator=torch.Generator().manual_seed(0))
         random_ids = torch.where(real, candidates[picked].to(ids), ids)
@@ -314,6 +315,8 @@ class InputBuilder:
             arguments["use_cache"] = False
         if TOKEN_TYPES in inputs.extra:
             arguments["token_type_ids"] = self._token_types(inputs)
+        elif isinstance(self.model, CustomModel) and self.model.read_logits is None:
+            arguments["token_type_ids"] = torch.zeros_like(arguments["input_ids"])  # forward() may require them
         if "position_ids" in self.accepted_arguments and not bool(mask[:, 0].all()):
             # With padding on the left, positions must be counted from each row's first token.
             positions = mask.long().cumsum(1) - 1 + self.first_position
