@@ -374,7 +374,10 @@ def _build(
     )
     pad_id = choose_pad_id(model, tokenizer)
     generates = task in ("causal", "encoder-decoder")
-    decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
+    decoder = None
+    if model.config.is_encoder_decoder:
+        before = text_encoder.before_written() if generates else ()
+        decoder = DecoderInputs(model.config, generates=generates, before_written=before)
     model.eval()
     accepted, accepts_others = accepted_arguments(model)
     builder = InputBuilder(

@@ -22,7 +22,8 @@ from attnaudit.errors import AdapterError
 from attnaudit.targets import Target
 
 #: Keys of `Inputs.extra`: the marks (B, T) of the tokens of the target (see `target_marks`), and the ids plus 1
-#: (B, 1, P) of the answer that the decoder of a model writes, followed by zeros.
+#: (B, 1, P) of the answer that the decoder of a model writes, one for each token of the decoder that predicts a token
+#: of the answer, and zeros for all others.
 MARKS, WRITTEN = "target_marks", "target_written"
 #: Longest span that is taken as the model's prediction, in tokens.
 LONGEST_SPAN = 30

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.huggingface.attention.layout import DECODER
 from attnaudit.adapters.huggingface.outputs.target_heads import MARKS, WRITTEN, OneLogitHead, of_every_token
 from attnaudit.adapters.huggingface.outputs.target_marks import END, START
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
@@ -50,16 +51,18 @@ def _log_probability(model: Any, arguments: Mapping[str, Any], inputs: Inputs, t
     """Return the log-probability of a row's answer: the sum over its tokens."""
     total = 0.0
     if task == "encoder-decoder":
-        decoder = [model.config.decoder_start_token_id]
-        for token in (inputs.extra[WRITTEN][0, 0] - 1).tolist():
+        written = inputs.extra[WRITTEN][0, 0].tolist()
+        first = next(place for place, one in enumerate(written) if one)
+        decoder = inputs.ids[DECODER][0, : first + 1].tolist()
+        for token in (one - 1 for one in written[first:]):
             given = {**arguments, "decoder_input_ids": torch.tensor([decoder], device=inputs.ids[TEXT].device)}
             given.pop("decoder_attention_mask", None)
-            total += float(model(**given).logits[0, -1].double().log_softmax(0)[token])
+            total += float(of_every_token(model(**given), "logits", model)[0, -1].double().log_softmax(0)[token])
             decoder.append(token)
         return total
     marks = inputs.extra[MARKS][0].tolist()
     if task == "masked":
-        table = model(**arguments).logits[0].double().log_softmax(-1)
+        table = of_every_token(model(**arguments), "logits", model)[0].double().log_softmax(-1)
         return sum(float(table[place, mark - 1]) for place, mark in enumerate(marks) if mark)
     for place, mark in enumerate(marks):
         if mark:  # the model reads only the tokens before this one
@@ -67,7 +70,7 @@ def _log_probability(model: Any, arguments: Mapping[str, Any], inputs: Inputs, t
                 name: value[:, :place] if isinstance(value, Tensor) and value.shape[:2] == (1, len(marks)) else value
                 for name, value in arguments.items()
             }
-            total += float(model(**given).logits[0, -1].double().log_softmax(0)[mark - 1])
+            total += float(of_every_token(model(**given), "logits", model)[0, -1].double().log_softmax(0)[mark - 1])
     return total
 
 

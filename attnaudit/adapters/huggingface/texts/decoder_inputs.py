@@ -23,35 +23,45 @@ from attnaudit.errors import DataError, ModelError
 class DecoderInputs:
     """Builds the inputs of the decoder.
 
-    The decoder of a language model reads its start token and predicts the next token. If the target is a string, the
-    decoder also reads the tokens of the string except the last one. The decoder of a classifier reads
+    The decoder of a language model reads its start token and predicts the next token. If the tokenizer puts special
+    tokens before the texts that the decoder writes, such as <s>, the decoder reads them after the start token. If the
+    target is a string, it also reads the tokens of the string except the last one. The decoder of a classifier reads
     the text again, shifted by one token, and classifies it at the last end-of-text token.
 
     Attributes:
         generates: Whether the model is a language model.
         start_id: Id of the decoder's start token.
         end_id: Id of the end-of-text token; None if the model has none.
+        first_ids: Ids of the tokens that the decoder of a language model reads before it writes: the start token, and
+            the special tokens after it.
     """
 
-    def __init__(self, config: Any, *, generates: bool) -> None:
+    def __init__(self, config: Any, *, generates: bool, before_written: Sequence[int] = ()) -> None:
         self.generates = generates
         self.end_id = getattr(config, "eos_token_id", None)
         start = getattr(config, "decoder_start_token_id", None)
         if start is None:
             raise ModelError("config.json has no decoder_start_token_id, the id of the decoder's first token. Add it.")
         self.start_id = int(start)
+        self.first_ids = (self.start_id, *before_written)
 
     def build(self, model: Any, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the decoder's ids (B, D) and its mask (B, D), True on tokens."""
         ids, mask = inputs.ids[TEXT], inputs.mask[TEXT]
         if WRITTEN in inputs.extra:
-            written = inputs.extra[WRITTEN][:, 0]
-            start = torch.full_like(written[:, :1], self.start_id)
-            return torch.cat([start, (written[:, :-1] - 1).clamp_min(0)], dim=1), written > 0
+            written, first = inputs.extra[WRITTEN][:, 0], self._first(ids)
+            after = (written[:, first.shape[1] - 1 : -1] - 1).clamp_min(0)
+            reads = written > 0
+            reads[:, : first.shape[1]] = True
+            return torch.cat([first, after], dim=1), reads
         if self.generates:
-            start = torch.full((len(ids), 1), self.start_id, dtype=ids.dtype, device=ids.device)
-            return start, torch.ones_like(start, dtype=torch.bool)
+            first = self._first(ids)
+            return first, torch.ones_like(first, dtype=torch.bool)
         return self._shifted(model, ids), mask
+
+    def _first(self, ids: Tensor) -> Tensor:
+        """Return `first_ids` for every row of the text (B, T)."""
+        return torch.tensor(self.first_ids, dtype=ids.dtype, device=ids.device).expand(len(ids), -1)
 
     def _shifted(self, model: Any, ids: Tensor) -> Tensor:
         """Shift the ids to the right by one token, with the model's own function if it has one."""
@@ -75,9 +85,7 @@ class DecoderInputs:
             return {}
         text_ids, mask = inputs.ids[TEXT], self.mask(inputs)
         ids = inputs.ids.get(DECODER)
-        if ids is None:
-            ids = torch.full((len(text_ids), 1), self.start_id, dtype=text_ids.dtype, device=text_ids.device)
-        arguments = {"decoder_input_ids": ids}
+        arguments = {"decoder_input_ids": self._first(text_ids) if ids is None else ids}
         if not bool(mask.all()):
             arguments["decoder_attention_mask"] = mask.long()
         return arguments
@@ -88,7 +96,7 @@ class DecoderInputs:
             return inputs.mask[TEXT]
         if DECODER in inputs.mask:
             return inputs.mask[DECODER]
-        return torch.ones((len(inputs.ids[TEXT]), 1), dtype=torch.bool, device=inputs.ids[TEXT].device)
+        return torch.ones_like(self._first(inputs.ids[TEXT]), dtype=torch.bool)
 
     def require_end_tokens(self, inputs: Inputs, names: Sequence[str]) -> None:
         """Check that all rows of a batch have the same number of end-of-text tokens, and at least one.

@@ -339,6 +339,16 @@ class TextEncoder:
             encoded.append(ids)
         return encoded
 
+    def before_written(self) -> list[int]:
+        """Return the ids of the special tokens that the tokenizer puts before a text that a decoder writes.
+
+        The decoder of BART, for example, learns to write <s> before its first word.
+        """
+        bare = list(self.tokenizer(text_target="a", add_special_tokens=False)["input_ids"])
+        whole = list(self.tokenizer(text_target="a")["input_ids"])
+        starts = (start for start in range(len(whole)) if bare and whole[start : start + len(bare)] == bare)
+        return whole[: next(starts, 0)]
+
     def _filled(self, instance: Instance, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
         """Fill a template.
 

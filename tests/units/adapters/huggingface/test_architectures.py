@@ -35,7 +35,8 @@ def _own(name: str, inputs: Inputs, row: int, implementation: str | None, **sett
     model, tokenizer = architectures.build(name, implementation=implementation)
     given: dict[str, Any] = _alone(inputs, row)
     if ARCHITECTURES[name].writes and model.config.is_encoder_decoder:
-        given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id]])
+        before = [tokenizer.bos_token_id] if name == "bart-lm" else []  # The decoder of BART writes <s> first.
+        given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id, *before]])
     with torch.no_grad():
         output = model(**given, **settings)
     logits = output.logits

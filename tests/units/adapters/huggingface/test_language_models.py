@@ -14,6 +14,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'att
 
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.outputs.output_heads import label_token_ids
+from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import ModelError
@@ -29,10 +30,17 @@ def _next_words(name: str, text: str) -> torch.Tensor:
     model, reader = architectures.build(name)
     given = {"input_ids": torch.tensor([reader(text)["input_ids"]])}
     if model.config.is_encoder_decoder:
-        given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id]])
+        before = [reader.bos_token_id] if name == "bart-lm" else []  # The decoder of BART writes <s> first.
+        given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id, *before]])
     with torch.no_grad():
         logits: torch.Tensor = model(**given).logits[0, -1]
     return logits
+
+
+@pytest.mark.parametrize(("kind", "before"), [("bytes", ["<s>"]), ("unigram", []), ("wordpiece", ["[CLS]"])])
+def test_the_decoder_reads_the_special_tokens_that_it_learns_to_write_first(kind: str, before: list[str]) -> None:
+    reader = tokenizer(kind)
+    assert reader.convert_ids_to_tokens(TextEncoder(reader, limit=None).before_written()) == before
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)

@@ -125,7 +125,8 @@ def string_by_hand(plain: Any, reader: Any, task: str, prompt: str, answer: str)
     """Return the log-odds of the probability of the answer, one token after another, in float64."""
     if task == "encoder-decoder":
         written = reader(text_target=answer, add_special_tokens=False)["input_ids"]
-        ids, decoder = reader(prompt, return_tensors="pt")["input_ids"], [plain.config.decoder_start_token_id]
+        before = [reader.bos_token_id] if reader.bos_token_id is not None else []  # as the decoder learns to write it
+        ids, decoder = reader(prompt, return_tensors="pt")["input_ids"], [plain.config.decoder_start_token_id, *before]
         total = torch.zeros((), dtype=torch.float64)
         for token in written:
             logits = plain(input_ids=ids, decoder_input_ids=torch.tensor([decoder])).logits[0, -1]
