@@ -445,8 +445,11 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
             positions = getattr(part, name, None)
             if isinstance(positions, int) and positions > position_offset:
                 limits.append(positions - position_offset)
-        rope = getattr(part, "rope_parameters", None)
+        # Longer texts change the results of all texts in their batch: with longrope their rotary embeddings, and with a
+        # window of kept keys, as in Doge, the keys that each query attends to.
+        rope, kept = getattr(part, "rope_parameters", None), getattr(part, "keep_window_size", None)
         if isinstance(rope, Mapping) and rope.get("rope_type") == "longrope":
-            # A longer text changes the rotary embeddings of all texts in its batch.
             limits.append(rope["original_max_position_embeddings"])
+        if isinstance(kept, int):
+            limits.append(kept)
     return min(limits, default=None)

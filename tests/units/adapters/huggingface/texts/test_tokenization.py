@@ -193,6 +193,7 @@ def test_the_longest_input_of_configurations_with_other_names() -> None:
         ({"encoder": SimpleNamespace(max_position_embeddings=24)}, 24),
         ({"text_config": SimpleNamespace(max_position_embeddings=48)}, 48),
         ({"max_position_embeddings": 64, "rope_parameters": rope}, 32),
+        ({"max_position_embeddings": 64, "keep_window_size": 16}, 16),
         ({"max_position_embeddings": 64, "rope_parameters": {**rope, "rope_type": "yarn"}}, 64),
     ):
         assert longest_input(made, SimpleNamespace(**settings), 0) == expected
