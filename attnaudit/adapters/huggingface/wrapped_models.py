@@ -157,19 +157,13 @@ def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
             removed.append(kind)
             inner = inner.module
         elif hasattr(inner, "peft_config") and hasattr(inner, "base_model") and kind.startswith("Peft"):
-            peft = getattr(inner, "active_peft_config", None)
-            method = str(getattr(getattr(peft, "peft_type", None), "value", "adapter"))
-            if getattr(peft, "is_prompt_learning", False):
-                raise ModelError(
-                    f"{name}: the PEFT method {method} adds virtual tokens. They receive attention but are not "
-                    "part of the text, so the model cannot be audited. Train an adapter that changes weights, such as "
-                    "LoRA."
-                )
-            removed.append(f"PEFT {method}")
+            removed.append(f"PEFT {_peft_method(inner, name)}")
             wrapped: Any = inner.base_model
             inner = wrapped.model
         else:
             break
+    for one in inner.modules() if isinstance(inner, nn.Module) else ():
+        _peft_method(one, name)
     if isinstance(inner, nn.Module) and any(hasattr(one, "_orig_mod") for one in inner.modules()):
         raise ModelError(
             f"{name}: a module inside it is compiled by torch.compile, so its attention cannot be observed. Pass the "
@@ -185,6 +179,22 @@ def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
             removed += [] if "compile(forward)" in removed else ["compile(forward)"]
             one.__dict__["forward"] = original
     return inner, removed
+
+
+def _peft_method(module: nn.Module, name: str) -> str:
+    """Return the method of a PEFT container; "adapter" if it is unknown, or if the module is no such container.
+
+    Raises:
+        ModelError: The method adds virtual tokens.
+    """
+    peft = getattr(module, "active_peft_config", None)
+    method = str(getattr(getattr(peft, "peft_type", None), "value", "adapter"))
+    if getattr(peft, "is_prompt_learning", False):
+        raise ModelError(
+            f"{name}: the PEFT method {method} adds virtual tokens. They receive attention but are not part of the "
+            "text, so the model cannot be audited. Train an adapter that changes weights, such as LoRA."
+        )
+    return method
 
 
 def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomModel:

@@ -90,6 +90,13 @@ class DiscoveryObserver:
         self.seen[-1].output = output.transpose(1, 2)
 
     def _add(self, module: nn.Module, weights: Tensor, output: Tensor | None) -> None:
+        if torch.is_autocast_enabled(weights.device.type):
+            raise AdapterError(
+                "The model runs in torch.autocast(), so the precision of its weights is not that of its attention, and "
+                "it cannot be audited. Pass the model without autocast (after accelerate, "
+                "`accelerator.unwrap_model(model, keep_fp32_wrapper=False)`). To audit it in half precision, convert "
+                "it: model.to(torch.bfloat16)."
+            )
         shape = tuple(weights.shape)
         square = len(shape) == 4 and shape[2] == shape[3]
         states, cross = self.states.get(id(module), (None, False))
@@ -312,7 +319,8 @@ def _with_adapters(model: nn.Module, projection: nn.Module, seen: SeenAttention)
     This module takes the same states as the linear layer and is linear, too. If there is none, return the linear layer.
     """
     assert seen.output is not None
-    states = seen.output.flatten(2)
+    weight: Any = projection.weight
+    states = seen.output.flatten(2).to(weight.dtype)
     inputs = (states, states.flip(1), states + states.flip(1), torch.zeros_like(states))
     name = next(name for name, module in model.named_modules() if module is projection)
     found = projection

@@ -222,6 +222,14 @@ def test_a_forward_function_that_is_compiled_is_replaced_by_the_original() -> No
     assert "compile(forward)" in adapter.original.note
 
 
+@pytest.mark.parametrize("name", ["bert", "deberta-v2"])
+def test_a_model_that_runs_in_autocast_is_refused_with_the_fix(name: str) -> None:
+    model, tokenizer = architectures.build(name)
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    with pytest.raises(AuditError, match=r"torch\.autocast\(\).*keep_fp32_wrapper=False.*model\.to\(torch\.bfloat16\)"):
+        transformer(model, tokenizer)
+
+
 def test_a_class_that_adds_a_head_to_a_model_without_one() -> None:
     import transformers
 
@@ -263,6 +271,15 @@ def test_value_vectors_contain_the_adapter_of_the_output_projection(name: str, t
         found = torch.einsum("bhqk,bhkm->bqm", trace.attention[site.key], values)
         expected = outputs[0] - module(torch.zeros(1, 1, architectures.HIDDEN))
     torch.testing.assert_close(found[inputs.mask[TEXT]], expected[inputs.mask[TEXT]], rtol=0, atol=2e-5)
+
+
+def test_virtual_tokens_inside_a_module_are_refused_with_the_method() -> None:
+    peft = pytest.importorskip("peft")
+    module = Reviews()
+    settings = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    module.encoder = peft.get_peft_model(module.encoder, settings)
+    with pytest.raises(AuditError, match="PREFIX_TUNING adds virtual tokens"):
+        audited(module, classes=CLASSES)
 
 
 def test_trainable_tokens_of_peft_are_refused_with_the_fix() -> None:
