@@ -29,9 +29,10 @@ from attnaudit.adapters.huggingface.texts.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.texts.head_choice import head_for, query_order, template_for
 from attnaudit.adapters.huggingface.texts.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.texts.target_inputs import TargetInputs
-from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder, longest_input
+from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
 from attnaudit.adapters.huggingface.texts.tokenizer_ids import (
     choose_pad_id,
+    longest_input,
     position_offset,
     require_matching_vocabulary,
 )

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from attnaudit.adapters.huggingface.attention.function_call import FunctionCall
 from attnaudit.adapters.huggingface.attention.layout import DECODER, Layout, value_states
 from attnaudit.adapters.huggingface.attention.recorder import AttentionCall, observing
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
-from attnaudit.adapters.huggingface.outputs.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
@@ -328,13 +326,15 @@ def _with_adapters(model: nn.Module, projection: nn.Module, seen: SeenAttention)
         around = model.get_submodule(name)
         if any(module is seen.module for module in around.modules()):
             break
+        try:
+            one, other, both, constant = map(around, inputs)
+            total = one + other
+            difference = (both + constant - total).abs().max()
+            is_linear = total.shape == projection(states).shape and bool(difference <= 1e-4 * total.abs().max())
         # Modules with further arguments, such as those that add the residual stream, cannot be called in this way.
-        results: list[Any] | None = attempt(partial(list, map(around, inputs)))
-        shape = projection(states).shape
-        if results is None or not all(isinstance(one, Tensor) and one.shape == shape for one in results):
+        except Exception:
             break
-        one, other, both, constant = results
-        if not close(both + constant, one + other):
+        if not is_linear:
             break
         found = around
     return found

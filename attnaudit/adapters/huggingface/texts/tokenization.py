@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -44,8 +44,6 @@ from attnaudit.targets import CLASS, Target
 
 #: Held while a tokenizer runs. Two threads may call it, and some versions of fast tokenizers refuse that.
 _TOKENIZING = threading.Lock()
-#: A tokenizer without a limit reports a limit of at least this many tokens.
-UNLIMITED = 10**6
 
 
 class TextEncoder:
@@ -423,33 +421,3 @@ class TextEncoder:
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
         return list(map(self._strings.__getitem__, ids))
-
-
-def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:
-    """Return the longest input that the model and the tokenizer take, in tokens, including special tokens.
-
-    The result is None if neither has a limit.
-
-    Args:
-        tokenizer: The tokenizer.
-        config: The config of the model.
-        position_offset: Number of position ids that the model reserves for padding.
-    """
-    limits = []
-    model_max_length = getattr(tokenizer, "model_max_length", None)
-    if isinstance(model_max_length, int) and 0 < model_max_length < UNLIMITED:
-        limits.append(model_max_length)
-    # Some models keep the settings of the part that reads texts in a config of its own.
-    for part in (config, *(getattr(config, name, None) for name in ("text_config", "encoder"))):
-        for name in ("max_position_embeddings", "max_seq_len"):
-            positions = getattr(part, name, None)
-            if isinstance(positions, int) and positions > position_offset:
-                limits.append(positions - position_offset)
-        # Longer texts change the results of all texts in their batch: with longrope their rotary embeddings, and with a
-        # window of kept keys, as in Doge, the keys that each query attends to.
-        rope, kept = getattr(part, "rope_parameters", None), getattr(part, "keep_window_size", None)
-        if isinstance(rope, Mapping) and rope.get("rope_type") == "longrope":
-            limits.append(rope["original_max_position_embeddings"])
-        if isinstance(kept, int):
-            limits.append(kept)
-    return min(limits, default=None)

@@ -17,7 +17,8 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.texts.prompt_templates import check_template
 from attnaudit.adapters.huggingface.texts.token_words import numbered, words_by_mark
-from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder, longest_input
+from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
+from attnaudit.adapters.huggingface.texts.tokenizer_ids import longest_input
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import DataError, ModelError
