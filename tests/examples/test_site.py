@@ -153,8 +153,8 @@ def test_the_reference_has_every_public_class_and_function(site: Path) -> None:
     inventory = (site / "objects.inv").read_bytes().partition(b"zlib.\n")[2]
     listed = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
     missing = []
-    for room in PUBLIC:
-        module = importlib.import_module(f"attnaudit.{room}")
+    for folder in PUBLIC:
+        module = importlib.import_module(f"attnaudit.{folder}")
         for name in getattr(module, "__all__", ()):
             item = getattr(module, name)
             if inspect.isclass(item) or inspect.isfunction(item):

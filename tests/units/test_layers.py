@@ -14,7 +14,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "attnaudit"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-FLOORS = {
+#: Folder or module -> its layer. Each imports only from its own layer and from lower ones.
+LAYERS = {
     "arrays": 0,
     "errors": 0,
     "code_identity": 0,
@@ -37,12 +38,12 @@ FLOORS = {
     "input_files": 1,
     "model_families": 1,
     "metrics": 1,
+    "statistics": 1,
     "adapters": 2,
     "data": 2,
     "models": 2,
     "engine": 3,
     "conformance": 3,
-    "statistics": 1,
     "measures": 4,
     "checks": 5,
     "executors": 6,
@@ -61,10 +62,10 @@ LAYERS_OF_TRANSFORMERS = (
     "__init__",
 )
 #: Folders that the core finds through registries and never imports.
-SIDE_ROOMS = {"data", "models"}
+FOUND_THROUGH_REGISTRIES = {"data", "models"}
 
 
-def room(path: Path) -> str:
+def top_level(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -95,26 +96,25 @@ INNER = [path for path in MODULES if path != PACKAGE / "__init__.py"]
 
 @pytest.mark.parametrize("path", INNER, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_imports_upward(path: Path) -> None:
-    here = room(path)
+    here = top_level(path)
     for name, _ in imports(path):
         if not name.startswith("attnaudit"):
             continue
         other = name.split(".")[1] if "." in name else ""
         if other == "__version__":
-            assert FLOORS[here] >= 7, f"{path} reads the version from the package root"
+            assert LAYERS[here] >= 7, f"{path} reads the version from the package root"
             continue
-        assert other in FLOORS, f"{path} imports {name}: the package root, or a room that has no floor"
-        assert FLOORS[other] <= FLOORS[here], f"{path} (floor {FLOORS[here]}) imports {name} (floor {FLOORS[other]})"
-        if other in SIDE_ROOMS and here not in SIDE_ROOMS:
-            assert FLOORS[here] >= 7, f"{path} imports {name}: the core must find data and models by registry"
+        assert other in LAYERS, f"{path} imports {name}: the package root, or a folder that has no layer"
+        assert LAYERS[other] <= LAYERS[here], f"{path} (layer {LAYERS[here]}) imports {name} (layer {LAYERS[other]})"
+        if other in FOUND_THROUGH_REGISTRIES and here not in FOUND_THROUGH_REGISTRIES:
+            assert LAYERS[here] >= 7, f"{path} imports {name}: the core must find data and models by registry"
 
 
-def test_every_folder_has_a_floor() -> None:
-    rooms = {room(path) for path in INNER}
-    assert rooms == set(FLOORS)
+def test_every_folder_has_a_layer() -> None:
+    assert {top_level(path) for path in INNER} == set(LAYERS)
 
 
-def test_the_rooms_for_transformers_are_layered() -> None:
+def test_the_folders_for_transformers_are_layered() -> None:
     """Imports inside functions and under TYPE_CHECKING count as well."""
     folder, package = PACKAGE / "adapters" / "huggingface", "attnaudit.adapters.huggingface."
     paths = {path: path.relative_to(folder).with_suffix("").parts[0] for path in sorted(folder.rglob("*.py"))}
@@ -128,7 +128,7 @@ def test_the_rooms_for_transformers_are_layered() -> None:
                 assert other in below, f"{path}: {here} imports {name}"
 
 
-def test_every_room_for_transformers_says_what_belongs_there() -> None:
+def test_every_folder_for_transformers_says_what_belongs_there() -> None:
     for path in sorted((PACKAGE / "adapters" / "huggingface").rglob("__init__.py")):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
@@ -143,7 +143,7 @@ def test_no_check_knows_policies() -> None:
 
 def test_the_core_does_not_import_research() -> None:
     for path in INNER:
-        if room(path) not in {"research", "commands"}:
+        if top_level(path) not in {"research", "commands"}:
             assert not [name for name, _ in imports(path) if name.startswith("attnaudit.research")], path
 
 
