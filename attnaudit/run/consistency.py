@@ -19,7 +19,7 @@ from attnaudit.run.declared_checks import (
     tables_of,
 )
 from attnaudit.run.gates import run_status
-from attnaudit.statistics.verdict import blocks, decide, fail_confidence
+from attnaudit.statistics.verdict import blocks, decide_again, fail_confidence
 
 #: How far rounding may move a value outside its interval, relative to the size of the value.
 ROUNDING = 1e-9
@@ -68,18 +68,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         gates = len(_declared_gates(tables))
         if record.gated != gates:
             yield f"its confidence is corrected for {record.gated} gates, but the policy has {gates}"
-    verdict, _ = decide(
-        value=record.value,
-        interval=record.interval,
-        requirement=record.requirement,
-        n=record.n,
-        n_defined=record.n_defined,
-        n_different=record.n_different,
-        fail_interval=record.fail_interval,
-        severity=record.severity,
-        unseen_mixers=record.unseen_mixers,
-        rounding=record.rounding,
-    )
+    verdict, _ = decide_again(record)
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
     expected = blocks(record.verdict, severity=record.severity, inconclusive=record.inconclusive)

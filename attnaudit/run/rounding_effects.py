@@ -22,7 +22,7 @@ from attnaudit.instances import Dataset
 from attnaudit.precision import FLOAT32
 from attnaudit.records import CheckRecord, Rounding
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.statistics.verdict import blocks, decide
+from attnaudit.statistics.verdict import blocks, decide_again
 
 if TYPE_CHECKING:
     from attnaudit.adapters.optional_methods import HalfPrecisionAdapter
@@ -95,25 +95,13 @@ def with_rounding(
     half = measurements.only(np.array([one in chosen for one in measurements.ids]))
     values = [_distance(check, one) for one in (half, wide)]
     change = None if None in values else abs(values[0] - values[1])  # type: ignore[operator]
-    rounding = Rounding(precision=precision, rows=len(wide), change=change)
-    verdict, reason = decide(
-        value=record.value,
-        interval=record.interval,
-        requirement=record.requirement,
-        n=record.n,
-        n_defined=record.n_defined,
-        n_different=record.n_different,
-        fail_interval=record.fail_interval,
-        severity=record.severity,
-        unseen_mixers=record.unseen_mixers,
-        rounding=rounding,
-    )
+    record = msgspec.structs.replace(record, rounding=Rounding(precision=precision, rows=len(wide), change=change))
+    verdict, reason = decide_again(record)
     changed = verdict != record.verdict
     effect = "could not be measured" if change is None else f"is {change:.2g}"
     note = f"the effect of rounding in {precision} {effect} ({plural(len(wide), 'text')} measured again in float32)"
     return msgspec.structs.replace(
         record,
-        rounding=rounding,
         verdict=verdict,
         reason=reason if changed else record.reason,
         blocks=blocks(verdict, severity=record.severity, inconclusive=record.inconclusive),

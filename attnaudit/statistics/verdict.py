@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.formatting import left_out, plural
-from attnaudit.records import InconclusiveRule, Interval, Requirement, Rounding, Severity, VerdictName
+from attnaudit.records import CheckRecord, InconclusiveRule, Interval, Requirement, Rounding, Severity, VerdictName
 
 #: A pass or a fail requires at least this many different instances with a value.
 MINIMUM_DEFINED = 30
@@ -97,6 +97,22 @@ def decide(
             f"several gates, a check fails only if its whole {wider.level} interval is on that side"
         )
     return "inconclusive", f"the required value lies inside the {interval.level} interval"
+
+
+def decide_again(record: CheckRecord) -> tuple[VerdictName, str]:
+    """Reach the verdict on the value that a record contains, and the reason for it (see `decide`)."""
+    return decide(
+        value=record.value,
+        interval=record.interval,
+        requirement=record.requirement,
+        n=record.n,
+        n_defined=record.n_defined,
+        n_different=record.n_different,
+        fail_interval=record.fail_interval,
+        severity=record.severity,
+        unseen_mixers=record.unseen_mixers,
+        rounding=record.rounding,
+    )
 
 
 def _rounding_decides(interval: Interval, wider: Interval, requirement: Requirement, rounding: Rounding) -> str:
