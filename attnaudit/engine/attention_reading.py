@@ -96,6 +96,18 @@ class AttentionReading(SharesWork):
         open_classes = None if self.open_classes is None else self.open_classes[:, None].expand_as(variants)
         return equal_within_rounding(variants, compared, sizes, self.precision, open_classes)
 
+    def equal_outputs(self, rows: Tensor, first: Tensor, second: Tensor, sizes: Tensor) -> Tensor:
+        """Return a (V,) mask, True where two outputs of a row differ by at most the rounding error of its logits.
+
+        Args:
+            rows: (V,) the row of the batch that each pair of outputs belongs to.
+            first: (V or 1, C) logits.
+            second: (V, C) logits.
+            sizes: (V, C) sizes of the logits (see `sizes_of_logits`).
+        """
+        open_classes = None if self.open_classes is None else self.open_classes[rows]
+        return equal_within_rounding(first, second, sizes, self.precision, open_classes)
+
     @property
     def predicted(self) -> Tensor:
         """(B,) index of the predicted class."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.logits import equal_within_rounding, probabilities, sizes_of_logits
+from attnaudit.engine.logits import probabilities, sizes_of_logits
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, random_orders, ranked
 from attnaudit.metrics.erasure_orders import extreme_orders
@@ -67,9 +67,7 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
     def falls(rows: Tensor, erased: Tensor) -> Tensor:
         logits = view.batch.erased_logits(rows, view.real[rows] & ~erased, request.argument)
         fall = clean[rows] - probabilities(logits).gather(1, view.predicted[rows, None])[:, 0]
-        open_classes = None if view.open_classes is None else view.open_classes[rows]
-        same = equal_within_rounding(logits, view.logits[rows], sizes[rows], view.precision, open_classes)
-        return fall.masked_fill(same, 0.0)
+        return fall.masked_fill(view.equal_outputs(rows, logits, view.logits[rows], sizes[rows]), 0.0)
 
     if len(rows):
         most_first, least_first, *random = _orders_aopc(view, rows, falls).unbind(1)

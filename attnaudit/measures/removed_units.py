@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.sums_by_index import added_at
-from attnaudit.engine.logits import equal_within_rounding, log_odds, log_probabilities, sizes_of_logits
+from attnaudit.engine.logits import log_odds, log_probabilities, sizes_of_logits
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders, ranked
@@ -66,9 +66,7 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
         rows = torch.full((len(kept),), b, dtype=torch.long, device=view.device)
         logits = view.batch.erased_logits(rows, keep, "deletion")
         sizes = sizes_of_logits(logits, view.logits[b]).amax(0).expand_as(logits)
-        open_classes = None if view.open_classes is None else view.open_classes[b].expand_as(logits)
-        same = equal_within_rounding(logits[:1], logits, sizes, view.precision, open_classes)
-        if bool(same.all()):
+        if bool(view.equal_outputs(rows, logits[:1], logits, sizes).all()):
             continue
         odds = log_odds(logits, view.predicted[rows]).cpu().numpy()
         attention = view.attention[b, units].cpu().numpy()
@@ -115,8 +113,7 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
         keep.scatter_(1, order[:, :removed], torch.zeros_like(order[:, :removed], dtype=torch.bool))
         logits = view.batch.erased_logits(rows, keep, "deletion")
         sizes = sizes_of_logits(logits, view.logits[rows])
-        open_classes = None if view.open_classes is None else view.open_classes[rows]
-        same = equal_within_rounding(logits, view.logits[rows], sizes, view.precision, open_classes)
+        same = view.equal_outputs(rows, logits, view.logits[rows], sizes)
         drop = clean[rows] - log_probabilities(logits).gather(1, predicted[rows])[:, 0]
         return drop.masked_fill(same, 0.0)
 
