@@ -15,7 +15,8 @@ from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.sorted_strings import StoredStrings, StringWriter, in_order, stored
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.data.stored_sources import stored_sources
-from attnaudit.disk_arrays.filed_arrays import ArrayWriter, blocks, release
+from attnaudit.disk_arrays.chosen_rows import ChosenRows
+from attnaudit.disk_arrays.filed_arrays import ArrayWriter, blocks
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 
@@ -71,7 +72,7 @@ class LazyInstances(Sequence[Instance]):
         self._order = sorted_ids.order
         self.ids = sorted_ids.strings
         self.sources = None if sources is None else stored_sources(sources, self._order)
-        self.labels = _Labels(codes[self._order], [*labels])
+        self.labels = ChosenRows[str | None]([*labels, None], codes[self._order])  # the code -1 is the last entry
         self.classes = ordered_labels(labels)
 
     def _ids_of_rows(self, labels: dict[str, int], codes: ArrayWriter, sources: StringWriter) -> Iterator[str]:
@@ -166,36 +167,6 @@ class _Later(Sequence[Instance]):
     def __reduce__(self) -> tuple[type[list[Instance]], tuple[list[Instance]]]:
         """Pickle the instances themselves, because another process cannot read them."""
         return list, (self[:],)
-
-
-class _Labels(Sequence[str | None]):
-    """The label of every instance, stored as a number.
-
-    Args:
-        codes: (n,) The position of each label in `names`; -1 for instances without a label.
-        names: The labels that occur.
-    """
-
-    def __init__(self, codes: NDArray[np.int32], names: list[str]) -> None:
-        self._codes = codes
-        self._names: list[str | None] = [*names, None]  # the code -1 is the last entry
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    @overload
-    def __getitem__(self, row: int) -> str | None: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str | None]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str | None] | None:
-        if isinstance(row, slice):
-            return [self._names[code] for code in self._codes[row].tolist()]
-        return self._names[int(self._codes[row])]
-
-    def __iter__(self) -> Iterator[str | None]:
-        for first in range(0, len(self), ROWS_AT_ONCE):
-            yield from self[first : first + ROWS_AT_ONCE]
-            release(self._codes)
 
 
 def load_lazily(path: Path) -> Dataset:

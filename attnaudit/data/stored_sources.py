@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
 from attnaudit.arrays import Integers
 from attnaudit.data.sorted_strings import StoredStrings, in_order
+from attnaudit.disk_arrays.chosen_rows import ChosenRows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,29 +37,4 @@ def stored_sources(strings: StoredStrings, order: Integers) -> StoredSources:
     ranks = np.cumsum(is_first.astype(np.int64)) - 1
     without = int(len(strings) > 0 and not found.strings[0])  # "" comes first
     codes = ranks[np.argsort(found.order, kind="stable")][order] - without
-    return StoredSources(codes=codes, names=_Names(found.strings, np.flatnonzero(is_first)[without:]))
-
-
-class _Names(Sequence[str]):
-    """Some of the strings of a sequence.
-
-    Args:
-        strings: All strings.
-        places: The places of the strings.
-    """
-
-    def __init__(self, strings: StoredStrings, places: Integers) -> None:
-        self._strings = strings
-        self._places = places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self._strings[place] for place in self._places[row].tolist()]
-        return self._strings[int(self._places[row])]
+    return StoredSources(codes=codes, names=ChosenRows(found.strings, np.flatnonzero(is_first)[without:]))

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.disk_arrays.chosen_rows import ChosenRows
 from attnaudit.disk_arrays.mapped_arrays import release_mapped
-from attnaudit.engine.ragged_columns import ChosenRows, RaggedColumn, lengths_of
+from attnaudit.engine.ragged_columns import RaggedColumn, lengths_of
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
 from attnaudit.readings import named, split

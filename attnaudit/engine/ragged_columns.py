@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.disk_arrays.chosen_rows import ChosenRows
 from attnaudit.disk_arrays.filed_arrays import mapped_file, release
 from attnaudit.disk_arrays.mapped_arrays import new_in_file
 
 #: An array of numbers of any type.
 Array: TypeAlias = NDArray[Any]
-T = TypeVar("T")
 #: Number of rows that are read from a file at once.
 ROWS_AT_ONCE = 256
 #: Number of rows whose lengths are compared at once.
@@ -145,31 +145,6 @@ class FiledStrings(Sequence[Sequence[str]]):
     def __iter__(self) -> Iterator[list[str]]:
         for content in self._bytes:
             yield msgspec.msgpack.decode(content.tobytes(), type=list[str])
-
-
-class ChosenRows(Sequence[T]):
-    """Some rows of a sequence. They are read only when they are needed, so that rows in a file stay there.
-
-    Args:
-        rows: The sequence.
-        chosen: (n,) the positions of the chosen rows in the sequence, in any order.
-    """
-
-    def __init__(self, rows: Sequence[T], chosen: Integers) -> None:
-        self.rows = rows
-        self.chosen = chosen
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    @overload
-    def __getitem__(self, row: int) -> T: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[T]: ...
-    def __getitem__(self, row: int | slice) -> T | list[T]:
-        if isinstance(row, slice):
-            return [self.rows[one] for one in self.chosen[row].tolist()]
-        return self.rows[int(self.chosen[row])]
 
 
 def rows_at(column: Sequence[Array], rows: Sequence[int]) -> Iterator[Array]:

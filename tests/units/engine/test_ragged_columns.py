@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit.engine.ragged_columns import ChosenRows, RaggedBuilder, lengths_of
+from attnaudit.disk_arrays.chosen_rows import ChosenRows
+from attnaudit.engine.ragged_columns import RaggedBuilder, lengths_of
 
 LENGTHS = [3, 0, 2, 5, 1]
 CHOSEN = np.array([0, 2, 3])
