@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from attnaudit.research.planted import decoys, unit_evidence
+from attnaudit.research.planted import decoys, evidence_magnitude
 from attnaudit.research.planted.context_attention import encoder_for
 from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs
 
@@ -18,7 +18,7 @@ _ENCODERS = ("cnn", "gru", "transformer", "mlp", "bilstm")
 
 def faithful(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model in which the evidence of every token has a magnitude close to 1."""
-    return unit_evidence.recipe(inputs, encoder=encoder_for(inputs.seed, _ENCODERS))
+    return evidence_magnitude.recipe(inputs, encoder=encoder_for(inputs.seed, _ENCODERS))
 
 
 def unfaithful(inputs: TrainingInputs) -> Recipe:
