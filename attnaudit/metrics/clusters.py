@@ -36,24 +36,12 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
     Returns:
         (n,) cluster labels 0, 1, 2 and so on, without gaps.
 
-    Raises:
-        ValueError: the shape or the number of clusters is invalid.
-
     Examples:
         >>> labels = quantise(np.array([[0.0], [0.1], [5.0], [5.1], [99.0]]), 3, seed=0)
         >>> bool(labels[0] == labels[1] and labels[2] == labels[3] == labels[4] and labels[0] != labels[2])
         True
     """
-    if points.ndim != 2 or len(points) == 0:
-        raise ValueError(f"points: expected shape (n, m) with n >= 1 but got {points.shape}")
-    if clusters < 1:
-        raise ValueError(f"clusters: expected at least 1 but got {clusters}")
-    return _quantise_in_place(np.array(points, dtype=np.float64, order="C"), clusters, seed)
-
-
-def _quantise_in_place(values: Floats, clusters: int, seed: int) -> Integers:
-    """Do what `quantise` does, and change the values by rounding."""
-    labels, centres = _k_means_in_place(values, clusters, seed)
+    labels, centres = _labels_and_centres(points, clusters, seed)
     sizes = np.bincount(labels, minlength=len(centres))
     large = np.flatnonzero(sizes >= 2)
     if len(large):
@@ -87,10 +75,10 @@ def quantise_ranks(
     n, ranks, width = shape
 
     def cluster(rank: int) -> Integers:
-        return _quantise_in_place(np.array(points(rank), dtype=np.float64, order="C"), clusters, seed)
+        return quantise(points(rank), clusters, seed=seed)
 
-    # Each thread limits its own OpenMP loops in `_k_means_in_place`. The limit of the BLAS holds for the whole process,
-    # so that it must last until all threads have ended.
+    # Each thread limits its own OpenMP loops in `_labels_and_centres`. The limit of the BLAS holds for the whole
+    # process, so that it must last until all threads have ended.
     with _one_thread():
         return np.stack(in_threads(cluster, range(ranks), most=COPIED_AT_ONCE // (n * width)))
 
@@ -127,14 +115,14 @@ def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
 
 def k_means(points: RealArray, clusters: int, seed: int) -> Integers:
     """Return the (n,) labels of points (n, m), clustered by k-means."""
-    return _k_means_in_place(np.array(points, dtype=np.float64, order="C"), clusters, seed)[0]
+    return _labels_and_centres(points, clusters, seed)[0]
 
 
-def _k_means_in_place(values: Floats, clusters: int, seed: int) -> tuple[Integers, Floats]:
+def _labels_and_centres(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
     """Cluster points by k-means, with at most as many clusters as there are distinct points.
 
     Args:
-        values: (n, m) points. Their mean is subtracted and added again, which changes them by rounding.
+        points: (n, m) points.
         clusters: number of clusters.
         seed: seed of k-means.
 
@@ -143,6 +131,7 @@ def _k_means_in_place(values: Floats, clusters: int, seed: int) -> tuple[Integer
     """
     from sklearn.cluster import KMeans
 
+    values = np.array(points, dtype=np.float64, order="C")  # k-means changes the copy by rounding, not the points
     with _one_thread():
         model = KMeans(_distinct(values, clusters), n_init=1, random_state=seed, copy_x=False).fit(values)
     return model.labels_.astype(np.int64), model.cluster_centers_
