@@ -192,8 +192,8 @@ class Pointing(PerInstanceCheck):
         does.
         """
         if self.measure == "share":
-            gain, room = _gain_and_room(measurements, self._column())
-            return room - _pointed(gain, room, POINTS)
+            gain, possible = _gains(measurements, self._column())
+            return possible - _pointed(gain, possible, POINTS)
         largest = measurements.scalar(f"{self._column()}.largest")
         distance = np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
         values: Floats = np.where(_without_effect(largest), 0.0, largest * distance)
@@ -214,17 +214,17 @@ class Pointing(PerInstanceCheck):
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
         if self._value_of(measurements, self._column()) is None:
             return None
-        gain, room = _gain_and_room(measurements, self._column())
+        gain, possible = _gains(measurements, self._column())
         rows = self._weighted(measurements, groups)
         if self.measure == "share":
-            return weighted_share_interval(_pointed(gain, room, POINTS), room, rows, confidence=self.confidence)
+            return weighted_share_interval(_pointed(gain, possible, POINTS), possible, rows, confidence=self.confidence)
         # The interval allows for texts that the sample may have missed. Their effects on a probability are at most 1.
         # Effects on logits have no limit, so the largest observed effect is used.
         largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
         unit = 1.0 if self.on == "probabilities" else float(largest)
         return rows.ratio_interval(
             gain / unit,
-            room / unit,
+            possible / unit,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
@@ -239,21 +239,21 @@ class Pointing(PerInstanceCheck):
         if self._value_of(measurements, self._column()) is None:
             undefined: Floats = filled(len(measurements), np.nan)
             return undefined
-        gain, room = _gain_and_room(measurements, self._column())
-        above = gain if self.measure == "cosine" else _pointed(gain, room, POINTS)
-        return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, room)
+        gain, possible = _gains(measurements, self._column())
+        above = gain if self.measure == "cosine" else _pointed(gain, possible, POINTS)
+        return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, possible)
 
     def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
         return self._value_of(measurements, self._column(), chosen=part)
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
         """Choose texts with a large weight r_x, on which c_x is near its median."""
-        gain, room = _gain_and_room(measurements, self._column())
+        gain, possible = _gains(measurements, self._column())
         with np.errstate(invalid="ignore", divide="ignore"):
-            pointing = np.where(room > 0, gain / room, np.nan)
+            pointing = np.where(possible > 0, gain / possible, np.nan)
         if np.isnan(pointing).all():
             return super().typical(measurements, values)
-        much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
+        much = possible >= np.nanmedian(np.where(np.isnan(pointing), np.nan, possible))
         chosen = np.where(much, pointing, np.nan)
         return Typical(
             "typical texts whose tokens have large and unequal effects: attention points at the "
@@ -262,15 +262,15 @@ class Pointing(PerInstanceCheck):
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        gain, room = _gain_and_room(measurements, self._column())
+        gain, possible = _gains(measurements, self._column())
         found = units_of_rows(measurements, ~np.isnan(gain), self.classes, rows_per_class=1)
         if isinstance(found, str):
             return found
         share = self.measure == "share"
         sequence = limited_ratio_sequence(
-            _pointed(gain, room, POINTS) if share else self.values(measurements),
-            room,
-            room if share else measurements.scalar(f"{self._column()}.largest"),
+            _pointed(gain, possible, POINTS) if share else self.values(measurements),
+            possible,
+            possible if share else measurements.scalar(f"{self._column()}.largest"),
             found,
             confidence=self.confidence,
             high=1.0 if share else math.inf,
@@ -391,32 +391,35 @@ class Pointing(PerInstanceCheck):
             chosen: (n,) True at the instances to use, with equal weights; None for all instances, with the weights of
                 the check.
         """
-        gain, room = _gain_and_room(measurements, column)
+        gain, possible = _gains(measurements, column)
         defined = ~np.isnan(gain) if chosen is None else ~np.isnan(gain) & chosen
         groups = measurements.groups(defined)
         if not len(groups):
             return None
         rows = self._weighted(measurements, groups) if chosen is None else WeightedRows.equal(len(gain), groups)
-        stake = float(rows.mean(room))
-        if stake <= ROUNDING * float(rows.mean(measurements.scalar(f"{column}.largest"))):
+        mean_possible = float(rows.mean(possible))
+        if mean_possible <= ROUNDING * float(rows.mean(measurements.scalar(f"{column}.largest"))):
             return None
-        above = _pointed(gain, room, limit) if (measure or self.measure) == "share" else gain
-        return float(rows.mean(above)) / stake
+        above = _pointed(gain, possible, limit) if (measure or self.measure) == "share" else gain
+        return float(rows.mean(above)) / mean_possible
 
 
-def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
-    """Return m_x (cos(α, |e|) - cos(uniform, |e|)) and m_x (1 - cos(uniform, |e|)), each (n,); NaN where undefined.
+def _gains(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
+    """Return the gain of attention over uniform weights, and the largest possible gain r_x, of each text.
 
     Both are 0 for a text in which no token has an effect.
+
+    Returns:
+        (n,) m_x (cos(α, |e|) - cos(uniform, |e|)), and (n,) r_x = m_x (1 - cos(uniform, |e|)); NaN where undefined.
     """
     largest, cosine, uniform = (
         measurements.scalar(f"{column}.{name}") for name in ("largest", "cosine", "uniform_cosine")
     )
     nothing = _without_effect(largest)
     gain: Floats = np.where(nothing, 0.0, largest * (cosine - uniform))
-    room: Floats = np.where(nothing, 0.0, largest * np.maximum(1 - uniform, 0.0))
-    room = np.where(np.isnan(gain), np.nan, room)
-    return gain, room
+    possible: Floats = np.where(nothing, 0.0, largest * np.maximum(1 - uniform, 0.0))
+    possible = np.where(np.isnan(gain), np.nan, possible)
+    return gain, possible
 
 
 def _without_effect(largest: Floats) -> Mask:
@@ -425,9 +428,9 @@ def _without_effect(largest: Floats) -> Mask:
     return mask
 
 
-def _pointed(gain: Floats, room: Floats, limit: float) -> Floats:
+def _pointed(gain: Floats, possible: Floats, limit: float) -> Floats:
     """Return r_x where c_x = gain / r_x is at least the limit, up to rounding; 0 elsewhere; NaN where undefined."""
-    pointed: Floats = np.where(gain >= (limit - ROUNDING) * room, room, 0.0)
+    pointed: Floats = np.where(gain >= (limit - ROUNDING) * possible, possible, 0.0)
     return np.where(np.isnan(gain), np.nan, pointed)
 
 
