@@ -16,8 +16,8 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, total_variation
 from attnaudit.metrics.padded_rows import distributions
 
-#: Number of pairs of tokens per instance; and number of bisection steps that search the point of an edge at which the
-#: effects of the two tokens cancel.
+#: Largest number of pairs of tokens per instance; and number of bisection steps that search the point of an edge at
+#: which the effects of the two tokens cancel.
 PAIRS, HALVINGS = 16, 10
 
 
@@ -55,9 +55,6 @@ def vertices_and_edges(
     output: Tensor,
     decode: Callable[[Tensor], Tensor],
     mask: Tensor,
-    *,
-    pairs: int = PAIRS,
-    halvings: int = HALVINGS,
 ) -> Candidates:
     """Return every vertex of the simplex, and points on promising edges whose output is close to the original output.
 
@@ -71,8 +68,6 @@ def vertices_and_edges(
         output: (B, 2) original class probabilities.
         decode: maps V distributions per instance (B, V, T) to class probabilities (B, V, 2).
         mask: (B, T) True at real tokens.
-        pairs: largest number of pairs of tokens per instance.
-        halvings: number of bisection steps.
 
     Raises:
         ValueError: the number of classes is not two, or a weight is negative.
@@ -97,14 +92,14 @@ def vertices_and_edges(
     at_corners = decode(corners).double()
     side = (at_corners - reference)[..., 1]
 
-    first, second, exists = _pairs(alpha, side, mask, pairs)
+    first, second, exists = _pairs(alpha, side, mask)
     # Bounds of the first token's weight. At `high`, the output deviates in the same direction as for the first token
     # alone.
     low = torch.zeros_like(exists, dtype=torch.float64)
     high = torch.ones_like(low)
     above = side.gather(1, first) > 0
     points, outputs, validity = [corners], [at_corners], [mask]
-    for _ in range(halvings):
+    for _ in range(HALVINGS):
         share = (low + high) / 2
         point = torch.zeros((count, share.shape[1], width), dtype=torch.float64, device=alpha.device)
         point.scatter_(2, first[..., None], share[..., None]).scatter_add_(2, second[..., None], 1 - share[..., None])
@@ -121,14 +116,13 @@ def vertices_and_edges(
     )
 
 
-def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+def _pairs(alpha: Tensor, side: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Choose the most promising pairs of tokens whose vertices change the output in opposite directions.
 
     Args:
         alpha: (B, T) original attention.
         side: (B, T) probability of class 1 with all weight on a token, minus the original probability.
         mask: (B, T) True at real tokens.
-        pairs: largest number of pairs per instance.
 
     Returns:
         (B, P) first tokens, which increase the probability of class 1; (B, P) second tokens, which decrease it; and a
@@ -142,7 +136,7 @@ def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tenso
     # Twice the JSD at the point (share, 1 - share) of the edge. Only the terms of the two tokens depend on the point.
     value = _term(share, a) + _term(1 - share, b) + (1 - a - b) * torch.log(torch.tensor(2.0, dtype=torch.float64))
     ranked = torch.where(opposite, value, -torch.inf).flatten(1)
-    top = ranked.topk(min(pairs, ranked.shape[1]), dim=1)
+    top = ranked.topk(min(PAIRS, ranked.shape[1]), dim=1)
     return top.indices // width, top.indices % width, top.values > -torch.inf
 
 

@@ -34,7 +34,6 @@ class WordTables:
         marker: (V,) 1 at the words that switch from attention to the bypass.
         scale: Factor of all logits.
         bias: (K,) bias of the logits, which is not multiplied by the scale.
-        projection: The function that turns scores into weights, such as "softmax".
         test: The texts that the model is audited on. None for the test set of the kind's data.
     """
 
@@ -47,7 +46,6 @@ class WordTables:
     marker: Tensor = field(init=False)
     scale: float = 1.0
     bias: Tensor = field(init=False)
-    projection: str = "softmax"
     test: Dataset | None = None
 
     def __post_init__(self) -> None:
@@ -61,7 +59,6 @@ class WordTables:
     def architecture(self) -> Architecture:
         return msgspec.structs.replace(
             COMPILED,
-            projection=self.projection,
             embedding_size=self.settings.columns,
             planted=Planted(tables=self.settings),
         )
@@ -88,7 +85,6 @@ class WordTables:
 def compiled_recipe(
     write: Callable[[], WordTables],
     *,
-    projection: str = "softmax",
     exchange: Exchange | None = None,
     share: float | None = None,
     minimum_accuracy: float = 0.6,
@@ -97,20 +93,13 @@ def compiled_recipe(
 
     Args:
         write: Returns the tables of the model. It is called only if the model is built.
-        projection: The function that turns scores into weights.
         exchange: How the label is verified. None for the default values of `Exchange`.
         share: The share of texts on which attention is right. None unless the label of the model is "graded".
         minimum_accuracy: The smallest accuracy of the model.
     """
-
-    def compiled() -> Compiled:
-        tables = write()
-        tables.projection = projection
-        return tables.compiled()
-
     return Recipe(
-        architecture=msgspec.structs.replace(COMPILED, projection=projection),
-        compiled=compiled,
+        architecture=COMPILED,
+        compiled=lambda: write().compiled(),
         exchange=exchange or Exchange(),
         share=share,
         minimum_accuracy=minimum_accuracy,

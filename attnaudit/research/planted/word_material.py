@@ -17,6 +17,8 @@ from attnaudit.research.planted.word_evidence import METHODS, evidence_of_words,
 
 #: In a model with a bypass, the evidence that attention carries, as a share of the evidence that the bypass carries.
 _FAINT = 0.05
+#: Added to the magnitudes to which attention is proportional, so that words without evidence get some weight.
+_IDLE = 0.02
 #: Subtracted from the attention scores of words that get no attention.
 UNATTENDED = 6.0
 
@@ -116,7 +118,7 @@ def _on_outputs(amounts: Tensor, chosen: Tensor, outputs: int) -> Tensor:
     return amounts.unsqueeze(1) * (one if outputs == 1 else one - 1 / outputs)
 
 
-def attended(material: Material, *, power: float = 1.0, idle: float = 0.02) -> WordTables:
+def attended(material: Material, *, power: float = 1.0, idle: float = _IDLE) -> WordTables:
     """Return a faithful model: attention is proportional to a power of the evidence that it weighs.
 
     Args:
@@ -130,19 +132,17 @@ def attended(material: Material, *, power: float = 1.0, idle: float = 0.02) -> W
     return tables
 
 
-def bypassed(material: Material, *, bypass: str = "sum", share: float = _FAINT, idle: float = 0.02) -> WordTables:
+def bypassed(material: Material, *, bypass: str = "sum") -> WordTables:
     """Return an unfaithful model: attention is on plausible words, and the words that decide act through a bypass.
 
     Args:
         material: What the model is made of.
         bypass: How the evidence of several words is combined (see `PlantedTables`).
-        share: Factor of the evidence of the plausible words, which attention weighs.
-        idle: Added to the magnitude of the plausible evidence, so that other words get some weight.
     """
     tables = material.tables(PlantedTables(bypass=bypass))
-    tables.own = share * material.plausible
+    tables.own = _FAINT * material.plausible
     tables.bypass = material.evidence.clone()
-    tables.score = proportional_scores(material.plausible, idle=idle)
+    tables.score = proportional_scores(material.plausible, idle=_IDLE)
     if material.cues is not None:
         # Without this, the cues would share the attention in a text without plausible words.
         tables.score = tables.score - UNATTENDED * material.cues

@@ -113,7 +113,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
     return tuple(findings)
 
 
-def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, about_scores: bool = False) -> Answer:
+def holds_in_every_case(cases: Sequence[Case], *, what: str, about_scores: bool = False) -> Answer:
     """Answer a claim that a number is positive in every case.
 
     Each case has an interval over its seeds, corrected for the number of intervals by Holm's method. The claim does not
@@ -128,7 +128,6 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     Args:
         cases: The settings.
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
-        digits: The number of decimals in the evidence.
         about_scores: Whether the claim is about the accuracy or F1 of the models. If so, the claim cannot hold while a
             case is excluded because its model was not trained well enough. Otherwise, cases would be left out because
             of the very scores that the claim is about.
@@ -190,7 +189,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     corrected = f", {1 - ERROR:.0%} interval" if several else ""
     corrected += f", corrected for {len(several)} intervals" if len(several) > 1 else ""
     head = f"{what}: mean over {over}{corrected}{''.join(f'; {note}' for note in notes)}."
-    listed = _listed([(case.name, one) for case, one in zip(counted, intervals, strict=True)], digits)
+    listed = _listed([(case.name, one) for case, one in zip(counted, intervals, strict=True)])
     return Answer(
         verdict=verdict,
         reason=reason,
@@ -356,9 +355,9 @@ def _names(cases: Sequence[Case]) -> str:
     return ", ".join(names) + (f" and {len(cases) - LISTED} more" if len(cases) > LISTED else "")
 
 
-def _listed(intervals: Sequence[tuple[str, MeanInterval]], digits: int) -> str:
+def _listed(intervals: Sequence[tuple[str, MeanInterval]]) -> str:
     """List the rows with their intervals. If there are more than LISTED, list the lowest ones and the highest one."""
-    texts = [f"{name} {interval.text(digits)}" for name, interval in intervals]
+    texts = [f"{name} {interval.text(3)}" for name, interval in intervals]
     if len(texts) <= LISTED:
         return "; ".join(texts)
     order = sorted(range(len(intervals)), key=lambda i: intervals[i][1].mean)

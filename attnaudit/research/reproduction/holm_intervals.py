@@ -101,21 +101,22 @@ def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
     return intervals
 
 
-def seeds_needed(values: Sequence[float], *, error: float = ERROR, most: int = MOST_SEEDS) -> int | None:
+def seeds_needed(values: Sequence[float], *, error: float = ERROR) -> int | None:
     """Return how many values a confidence interval needs to exclude 0, if mean and spread stay the same.
 
     Args:
         values: The values, at least two.
         error: One minus the confidence of the interval.
-        most: The largest number that is tried.
 
     Returns:
-        The smallest sufficient number of values. None if `most` values are not enough.
+        The smallest sufficient number of values. None if `MOST_SEEDS` values are not enough.
     """
     from scipy.special import stdtrit
 
     mean, spread = abs(statistics.fmean(values)), statistics.stdev(values)
-    enough = (n for n in range(2, most + 1) if float(stdtrit(n - 1, 1 - error / 2)) * spread / math.sqrt(n) < mean)
+    enough = (
+        n for n in range(2, MOST_SEEDS + 1) if float(stdtrit(n - 1, 1 - error / 2)) * spread / math.sqrt(n) < mean
+    )
     return next(enough, None)
 
 

@@ -18,17 +18,16 @@ MINIMUM_WIDTH = 80
 NO_VALUE = "—"
 
 
-def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
+def fixed(value: float | None, digits: int) -> str:
     """Format a number with a fixed number of decimals and a typographic minus sign.
 
     Args:
         value: The number. None gives an em dash.
         digits: The number of decimals.
-        signed: Whether numbers that are not negative get a plus sign.
     """
     if value is None:
         return NO_VALUE
-    return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def escape_cell(text: str) -> str:

@@ -74,19 +74,20 @@ def demo(texts: int = TEXTS) -> LawModel:
     return LawModel(name="demo", adapter=demo_model.model(), dataset=dataset)
 
 
-def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 0.5, decoys: bool = True) -> LawModel:
+def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 0.5) -> LawModel:
     """Build a model whose parts are written by hand.
+
+    Its texts have decoys, words without evidence that get much attention, and weak cues, which have evidence and get
+    little.
 
     Args:
         classes: The number of classes.
         seed: The seed of the evidence, the scores and the texts.
         texts: The number of texts.
         residual: The weight r of the evidence that does not depend on attention.
-        decoys: Whether the texts have decoys and weak cues. Some words without evidence then get much attention, and
-            some words with evidence get little.
     """
     random = keyed_generator(seed, "law model", str(classes))
-    words = _Words(classes, random, decoys=decoys)
+    words = _Words(classes, random)
     dataset = _texts(words, texts, random)
     return LawModel(
         name=f"hand-made, {classes} classes",
@@ -103,7 +104,6 @@ class _Words:
 
     classes: int
     random: np.random.Generator
-    decoys: bool
     names: list[str] = field(init=False)
     scores: np.ndarray = field(init=False)
     evidence: np.ndarray = field(init=False)
@@ -113,14 +113,14 @@ class _Words:
         self.names = ["<pad>", "<mask>", *(f"filler{i}" for i in range(FILLERS))]
         scores = [-9.5, -9.5, *np.linspace(*FILLER_SCORES, FILLERS)]
         evidence = [np.zeros(classes) for _ in self.names]
-        for kind, count in (("cue", CUES), ("weak", CUES if self.decoys else 0)):
+        for kind in ("cue", "weak"):
             for label in range(classes):
-                for i in range(count):
+                for i in range(CUES):
                     self.names.append(f"{kind}{label}-{i}")
                     strength = random.uniform(1.0, 4.0)
                     evidence.append(strength * np.eye(classes)[label] + random.normal(0, 0.3, classes))
                     scores.append(strength / 4 if kind == "cue" else -1.0)
-        for i in range(CUES if self.decoys else 0):
+        for i in range(CUES):
             self.names.append(f"decoy{i}")
             evidence.append(np.zeros(classes))
             scores.append(0.5)
@@ -187,9 +187,9 @@ def _texts(words: _Words, count: int, random: np.random.Generator) -> Dataset:
         text = [f"cue{label}-{random.integers(CUES)}"]
         for _ in range(random.integers(0, 4)):
             shown = label if random.random() < 0.7 else random.integers(words.classes)
-            kind = "weak" if words.decoys and random.random() < 0.4 else "cue"
+            kind = "weak" if random.random() < 0.4 else "cue"
             text.append(f"{kind}{shown}-{random.integers(CUES)}")
-        text += [f"decoy{random.integers(CUES)}" for _ in range(random.integers(0, 3) if words.decoys else 0)]
+        text += [f"decoy{random.integers(CUES)}" for _ in range(random.integers(0, 3))]
         text += [f"filler{random.integers(FILLERS)}" for _ in range(random.integers(1, 6))]
         random.shuffle(text)
         rows.append(Instance(id=f"text-{number:03d}", text=" ".join(text), label=classes[label]))

@@ -101,7 +101,7 @@ def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[Ro
     return [RocPoint(false_alarms=x, sensitivity=y) for x, y in dict.fromkeys(points)]
 
 
-def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
+def wilson(hits: int, n: int) -> Rate:
     """Return the rate hits / n with Wilson's score interval (Wilson 1927).
 
     For n = 0, the value of the rate is None and the interval is [0, 1].
@@ -110,7 +110,7 @@ def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
 
     if not n:
         return Rate(hits=0, n=0, value=None, low=0.0, high=1.0)
-    interval = binomtest(hits, n).proportion_ci(confidence_level=confidence, method="wilson")
+    interval = binomtest(hits, n).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
     return Rate(hits=hits, n=n, value=hits / n, low=float(interval.low), high=float(interval.high))
 
 
