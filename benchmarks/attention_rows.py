@@ -29,9 +29,9 @@ from typing import Any, cast
 
 import torch
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.scopes import own_reading, scope_of
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.scopes import own_reading, scope_of
 from attnaudit.instances import Instance
 from attnaudit.readings import Kind, Query
 from benchmarks.speed.causal import causal_as_it_ships

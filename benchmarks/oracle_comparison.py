@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation

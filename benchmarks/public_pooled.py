@@ -29,7 +29,7 @@ import torch
 from attnaudit.checks import Pointing, TotalEffect
 from attnaudit.conformance import full
 from attnaudit.data import load
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance

@@ -35,7 +35,7 @@ from attnaudit.adapters.protocol import TEXT
 from attnaudit.checks import Pointing, TotalEffect
 from attnaudit.conformance import full
 from attnaudit.data import load
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target

@@ -41,7 +41,7 @@ from attnaudit.checks import LinearDatamodellingScore, Pointing, TopKDrop, Total
 from attnaudit.checks.base import Check
 from attnaudit.conformance import quick
 from attnaudit.data import load
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance

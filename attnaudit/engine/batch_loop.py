@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from attnaudit.devices import full_precision
-from attnaudit.engine.batch_sizes import sizes_of_batches
-from attnaudit.engine.failures import out_of_memory, with_its_row
+from attnaudit.engine.batches.batch_sizes import sizes_of_batches
+from attnaudit.engine.batches.failures import out_of_memory, with_its_row
 from attnaudit.errors import AuditError
 from attnaudit.instances import Instance
 

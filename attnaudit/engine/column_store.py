@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.planning import PlannedMeasure
 from attnaudit.engine.ragged_columns import Array

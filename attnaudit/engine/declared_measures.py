@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attnaudit.adapters.protocol import Capabilities
-from attnaudit.engine.attention_view import AttentionView
+from attnaudit.engine.batches.attention_view import AttentionView
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError, nearest

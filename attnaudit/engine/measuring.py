@@ -17,7 +17,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.disk_arrays.mapped_arrays import ROWS_IN_MEMORY
 from attnaudit.engine.assembled_shards import AssembledShards
-from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.batches.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.encoding_ahead import with_following
 from attnaudit.engine.measure_costs import costs_of

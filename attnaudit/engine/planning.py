@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
-from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.batches.clean_pass import Unit
+from attnaudit.engine.batches.scopes import expanded, own_reading
 from attnaudit.engine.declared_measures import Measure
-from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, AuditError, CheckError
 from attnaudit.readings import FORM, Reading, named, split
 from attnaudit.registry import measures

@@ -26,9 +26,9 @@ from torch import Tensor
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
 from attnaudit.engine.batch_loop import run_in_batches
-from attnaudit.engine.batch_sizes import tokens_per_pass
-from attnaudit.engine.clean_pass import CleanPass
-from attnaudit.engine.scopes import Scope
+from attnaudit.engine.batches.batch_sizes import tokens_per_pass
+from attnaudit.engine.batches.clean_pass import CleanPass
+from attnaudit.engine.batches.scopes import Scope
 from attnaudit.engine.unit_strings import EncodedInstances
 from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance

@@ -20,11 +20,13 @@ from torch import Tensor
 
 from attnaudit.adapters.dispatched_models import place
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, Site
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
 from attnaudit.engine.batch_loop import run_in_batches
-from attnaudit.engine.batch_sizes import tokens_per_pass
-from attnaudit.engine.clean_pass import CleanPass, Unit
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.batch_sizes import tokens_per_pass
+from attnaudit.engine.batches.clean_pass import CleanPass, Unit
+from attnaudit.engine.batches.scopes import scope_of
+from attnaudit.engine.batches.shared_work import Spent
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.encoding_ahead import EncodingAhead
@@ -32,9 +34,7 @@ from attnaudit.engine.memory_use import MemoryMeter
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
-from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
-from attnaudit.engine.shared_work import Spent
 from attnaudit.engine.unit_strings import EncodedInstances, encode_instances, encodes_on_cpu
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance

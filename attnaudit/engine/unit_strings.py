@@ -17,8 +17,8 @@ from attnaudit.adapters.optional_methods import CpuEncodingAdapter, RowSelecting
 from attnaudit.adapters.padding import moved
 from attnaudit.adapters.protocol import TEXT, Box, Inputs, ModelAdapter, TimeSpan
 from attnaudit.arrays import Integers
-from attnaudit.engine.clean_pass import Unit
-from attnaudit.engine.failures import with_its_row
+from attnaudit.engine.batches.clean_pass import Unit
+from attnaudit.engine.batches.failures import with_its_row
 from attnaudit.errors import AdapterError, AuditError, DataError
 from attnaudit.instances import Instance
 

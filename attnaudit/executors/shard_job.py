@@ -21,7 +21,7 @@ from attnaudit.processes import limit_caches, return_free_memory
 from attnaudit.registry import checkpoint_formats, measures, models
 
 if TYPE_CHECKING:
-    from attnaudit.engine.clean_pass import Unit
+    from attnaudit.engine.batches.clean_pass import Unit
     from attnaudit.engine.shard_measuring import Shard
     from attnaudit.engine.shard_numbers import ShardNumbers
 

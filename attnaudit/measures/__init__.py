@@ -5,7 +5,7 @@ measures are declared in the same way. A measure returns columns of numbers. It 
 texts that say how something was measured.
 """
 
-from attnaudit.engine.attention_view import AttentionView
+from attnaudit.engine.batches.attention_view import AttentionView
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import Request, StatefulMeasure, measure, one_of
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.errors import AdapterError, CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.metrics import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import orders_tokens, random_orders, ranked
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.batch import Operator
+from attnaudit.engine.batches.batch import Operator
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.seeding import keyed_generator
 

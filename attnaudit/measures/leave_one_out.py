@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
 from attnaudit.measures.sampled_units import sampled_units

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.logits import probabilities, sizes_of_logits
+from attnaudit.engine.batches.logits import probabilities, sizes_of_logits
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, random_orders, ranked
 from attnaudit.metrics.erasure_orders import extreme_orders

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.arrays import Integers
-from attnaudit.engine.attention_view import Extent
+from attnaudit.engine.batches.attention_view import Extent
 from attnaudit.measures import AttentionView
 from attnaudit.measures.erasure_curves import TIED
 from attnaudit.seeding import keyed_generator

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.sums_by_index import added_at
-from attnaudit.engine.logits import log_odds, log_probabilities, sizes_of_logits
+from attnaudit.engine.batches.logits import log_odds, log_probabilities, sizes_of_logits
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders, ranked

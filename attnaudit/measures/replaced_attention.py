@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnaudit.engine import interventions
-from attnaudit.engine.attention_view import Extent
-from attnaudit.engine.logits import centred_logits, probabilities, without_rounding
+from attnaudit.engine.batches import interventions
+from attnaudit.engine.batches.attention_view import Extent
+from attnaudit.engine.batches.logits import centred_logits, probabilities, without_rounding
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.rearrangements import rearrangements

@@ -16,7 +16,7 @@ import torch
 
 from attnaudit.adapters.optional_methods import RetrainableAdapter
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
-from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.batches.failures import refuse_not_finite
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AdapterError, AuditError
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure

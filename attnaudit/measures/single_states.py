@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attnaudit.engine.logits import probabilities
+from attnaudit.engine.batches.logits import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure
 
 

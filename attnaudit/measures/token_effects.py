@@ -27,10 +27,10 @@ from torch import Tensor
 
 from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Floats
-from attnaudit.engine.batch import LEAVE_ONE_OUT_TOKENS
-from attnaudit.engine.held_attention import gives_both, held_and_live
-from attnaudit.engine.logits import centred_logits, probabilities, without_rounding
-from attnaudit.engine.unit_masks import UnitMasks
+from attnaudit.engine.batches.batch import LEAVE_ONE_OUT_TOKENS
+from attnaudit.engine.batches.held_attention import gives_both, held_and_live
+from attnaudit.engine.batches.logits import centred_logits, probabilities, without_rounding
+from attnaudit.engine.batches.unit_masks import UnitMasks
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attnaudit.engine.logits import log_odds
+from attnaudit.engine.batches.logits import log_odds
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import TIED
 

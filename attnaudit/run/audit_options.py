@@ -14,7 +14,7 @@ from attnaudit.run.audit_items import AuditItem, resolve_datasets, resolve_model
 if TYPE_CHECKING:
     from attnaudit.checks.policies.policy import Policy
 
-#: The units over which statistics can be computed (see `attnaudit.engine.clean_pass.Unit`).
+#: The units over which statistics can be computed (see `attnaudit.engine.batches.clean_pass.Unit`).
 UNITS = ("tokens", "words", "sources")
 
 

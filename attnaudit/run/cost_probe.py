@@ -169,7 +169,7 @@ def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard, most: in
     """
     import torch
 
-    from attnaudit.engine.batch_sizes import tokens_per_pass
+    from attnaudit.engine.batches.batch_sizes import tokens_per_pass
     from attnaudit.engine.measure_costs import costs_of
 
     small = tokens_per_pass(measurer.adapter, torch.device(measurer.device).type) is not None
@@ -209,7 +209,7 @@ def batches_of(measurer: ShardMeasurer, rows: list[Instance], longest: Instance)
     """
     import torch
 
-    from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
+    from attnaudit.engine.batches.batch_sizes import sizes_of_batches, tokens_per_pass
     from attnaudit.engine.unit_strings import encode_instances
 
     if longest.id not in {one.id for one in rows}:

@@ -24,7 +24,7 @@ from attnaudit.records import CheckRecord
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
-    from attnaudit.engine.clean_pass import Unit
+    from attnaudit.engine.batches.clean_pass import Unit
     from attnaudit.engine.measurements import Measurements
 
 #: Folders of the package whose code decides the numbers of a check. A change in them makes every kept result outdated.

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.shard_measuring import BATCH_TOKENS_OF_HEADS
 from benchmarks.speed import device
 from benchmarks.speed.pooled import audited, passes_of, rows_apart

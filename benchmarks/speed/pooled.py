@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnaudit.engine import measuring, shard_measuring
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.declared_measures import MeasureDeclaration
 from attnaudit.engine.repeated_pass import FirstPass
 from attnaudit.engine.shard_measuring import BATCH_TOKENS

@@ -18,7 +18,7 @@ from attnaudit.adapters.loading import LoadedModel, fingerprint
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.checks import PermutationFragility, TotalEffect
 from attnaudit.code_identity.source_text import statements_of
-from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.batches.clean_pass import Unit
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.instances import Instance
 
 

@@ -187,7 +187,7 @@ def test_an_argument_outside_the_choices_is_named(text: str, message: str) -> No
 
 
 def test_the_engine_never_compares_the_name_of_a_measure() -> None:
-    for path in sorted(ENGINE.glob("*.py")):
+    for path in sorted(ENGINE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]

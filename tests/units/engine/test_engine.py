@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Site, Trace
-from attnaudit.engine import batch, clean_pass, shard_measuring
+from attnaudit.engine import shard_measuring
+from attnaudit.engine.batches import batch, clean_pass
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.planning import resolve

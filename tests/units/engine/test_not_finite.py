@@ -12,8 +12,8 @@ from torch import Tensor
 
 from attnaudit.adapters import Inputs, PooledAttentionAdapter, Site, Trace
 from attnaudit.adapters.protocol import TEXT, Intervention
-from attnaudit.engine.batch import ERASED, REPLACED
-from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.batches.batch import ERASED, REPLACED
+from attnaudit.engine.batches.failures import refuse_not_finite
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Dataset, Instance

@@ -16,8 +16,8 @@ from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
 from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.planning import resolve

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.engine.logits import log_odds
+from attnaudit.engine.batches.logits import log_odds
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError

@@ -240,7 +240,7 @@ def test_large_bags_have_the_effects_of_the_slower_computation(
     }
     needs = ("token_effect.held", "token_effect.live")
     slow = measured(bag_adapter(**given, **changes), bags, *needs)
-    monkeypatch.setattr("attnaudit.engine.batch.LARGE_ROW", limit)
+    monkeypatch.setattr("attnaudit.engine.batches.batch.LARGE_ROW", limit)
     calls = []
     original = BagAdapter.logits_with_single_masks
     monkeypatch.setattr(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.pooled import lstm_layers, masked_recurrence, recurrent_encoders
 from attnaudit.conformance import check_adapter
-from attnaudit.engine.attention_view import AttentionView
+from attnaudit.engine.batches.attention_view import AttentionView
 from attnaudit.errors import AdapterError
 from tests import strategies
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends

@@ -11,9 +11,9 @@ import torch
 
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.conformance import full, quick
+from attnaudit.engine.batches.scopes import expanded, own_reading
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
-from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.model_families import covers

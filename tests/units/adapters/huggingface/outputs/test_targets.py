@@ -15,8 +15,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'att
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT
 from attnaudit.conformance import quick
+from attnaudit.engine.batches.scopes import expanded, scope_of
 from attnaudit.engine.measuring import measure
-from attnaudit.engine.scopes import expanded, scope_of
 from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target

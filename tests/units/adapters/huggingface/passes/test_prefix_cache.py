@@ -19,7 +19,7 @@ from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.passes import prefix_cache
 from attnaudit.adapters.huggingface.probes import probe
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.errors import DataError
 from attnaudit.instances import Instance
 from tests import architectures

@@ -16,9 +16,9 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'att
 from attnaudit.adapters.huggingface.passes.query_replay import replay_after_position, replay_full
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import Site
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.held_attention import gives_both, held_and_live
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.held_attention import gives_both, held_and_live
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import parse
 from tests.architectures import SENTENCES

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.engine.scopes import expanded
+from attnaudit.engine.batches.scopes import expanded
 from attnaudit.errors import AdapterError
 from tests import architectures, hybrids
 

@@ -15,8 +15,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'att
 from attnaudit.adapters.huggingface.texts import input_builder
 from attnaudit.adapters.padding import without_shared_padding
 from attnaudit.adapters.protocol import TEXT, Inputs
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.batches.attention_view import AttentionView
+from attnaudit.engine.batches.batch import Batch
 from attnaudit.instances import Instance
 from attnaudit.readings import parse
 from tests.architectures import SENTENCES

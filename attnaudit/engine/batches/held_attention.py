@@ -19,8 +19,8 @@ from attnaudit.adapters.padding import kept_positions
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, ErasureIntervention
 from attnaudit.adapters.site_selection import at_query
-from attnaudit.engine.attention_reading import AttentionReading
-from attnaudit.engine.masked_states import masked_from_states
+from attnaudit.engine.batches.attention_reading import AttentionReading
+from attnaudit.engine.batches.masked_states import masked_from_states
 
 
 def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:

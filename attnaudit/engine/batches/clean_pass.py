@@ -26,9 +26,9 @@ from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Integers
-from attnaudit.engine.logits import log_odds, probabilities
-from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
-from attnaudit.engine.shared_work import SharesWork, shared_result
+from attnaudit.engine.batches.logits import log_odds, probabilities
+from attnaudit.engine.batches.scopes import Scope, selected_queries, sites_in_blocks
+from attnaudit.engine.batches.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
 from attnaudit.precision import HALF
 from attnaudit.progress import ProgressCallback

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Site
-from attnaudit.engine.scopes import expanded, scope_of
+from attnaudit.engine.batches.scopes import expanded, scope_of
 from attnaudit.errors import AdapterError
 
 

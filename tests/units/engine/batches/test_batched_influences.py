@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.loading import load_model
-from attnaudit.engine import attention_reading
+from attnaudit.engine.batches import attention_reading
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance

@@ -22,12 +22,12 @@ from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, ErasureIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
-from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
-from attnaudit.engine.clean_pass import CleanPass
-from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.logits import mean_over_draws, probabilities
-from attnaudit.engine.shared_work import shared_result
-from attnaudit.engine.unit_masks import SharesUnitMasks
+from attnaudit.engine.batches.batch_sizes import sizes_of_batches, tokens_per_pass
+from attnaudit.engine.batches.clean_pass import CleanPass
+from attnaudit.engine.batches.failures import refuse_not_finite
+from attnaudit.engine.batches.logits import mean_over_draws, probabilities
+from attnaudit.engine.batches.shared_work import shared_result
+from attnaudit.engine.batches.unit_masks import SharesUnitMasks
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]

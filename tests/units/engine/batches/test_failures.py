@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from attnaudit.engine.failures import with_its_row
+from attnaudit.engine.batches.failures import with_its_row
 from attnaudit.instances import Instance
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.engine.batch_sizes import sizes_of_batches
+from attnaudit.engine.batches.batch_sizes import sizes_of_batches
 
 WIDTHS = st.lists(st.integers(1, 12), max_size=7)
 

@@ -19,13 +19,13 @@ from attnaudit.adapters import protocol
 from attnaudit.adapters.optional_methods import SharingAdapter
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.adapters.site_selection import at_query
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.batched_influences import batched_influences, squared_norms
-from attnaudit.engine.clean_pass import differentiable
-from attnaudit.engine.explanations import explanation_scores, mean_over_queries
-from attnaudit.engine.logits import equal_within_rounding, sizes_of_logits
-from attnaudit.engine.scopes import Scope, scope_of
-from attnaudit.engine.shared_work import SharesWork, shared_result
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.batched_influences import batched_influences, squared_norms
+from attnaudit.engine.batches.clean_pass import differentiable
+from attnaudit.engine.batches.explanations import explanation_scores, mean_over_queries
+from attnaudit.engine.batches.logits import equal_within_rounding, sizes_of_logits
+from attnaudit.engine.batches.scopes import Scope, scope_of
+from attnaudit.engine.batches.shared_work import SharesWork, shared_result
 from attnaudit.readings import PREDICTED, Reading, named
 
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.clean_pass import differentiable
+from attnaudit.engine.batches.batch import Batch
+from attnaudit.engine.batches.clean_pass import differentiable
 
 #: Number of gradients that are converted to float64 at once. They fit in the processor's cache.
 NUMBERS_AT_ONCE = 2**17

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attnaudit.engine.logits import (
+from attnaudit.engine.batches.logits import (
     equal_within_rounding,
     log_odds,
     mean_over_draws,

@@ -20,15 +20,15 @@ from attnaudit.adapters.optional_methods import TransformerAdapter
 from attnaudit.adapters.protocol import Site
 from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.adapters.site_selection import run_for
-from attnaudit.engine import interventions
-from attnaudit.engine.attention_reading import AttentionReading
-from attnaudit.engine.batch import REPLACED
-from attnaudit.engine.clean_pass import differentiable
-from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.held_attention import masked_with_attention_held
-from attnaudit.engine.logits import probabilities
-from attnaudit.engine.scopes import Scope
-from attnaudit.engine.shared_work import shared_result
+from attnaudit.engine.batches import interventions
+from attnaudit.engine.batches.attention_reading import AttentionReading
+from attnaudit.engine.batches.batch import REPLACED
+from attnaudit.engine.batches.clean_pass import differentiable
+from attnaudit.engine.batches.failures import refuse_not_finite
+from attnaudit.engine.batches.held_attention import masked_with_attention_held
+from attnaudit.engine.batches.logits import probabilities
+from attnaudit.engine.batches.scopes import Scope
+from attnaudit.engine.batches.shared_work import shared_result
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
 

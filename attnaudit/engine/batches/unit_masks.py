@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from attnaudit.engine.shared_work import SharesWork
+from attnaudit.engine.batches.shared_work import SharesWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from torch import Tensor
 from attnaudit.adapters.optional_methods import TransformerAdapter
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.adapters.site_selection import at_query
-from attnaudit.engine.clean_pass import CleanPass
-from attnaudit.engine.scopes import Scope
+from attnaudit.engine.batches.clean_pass import CleanPass
+from attnaudit.engine.batches.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.readings import Reading
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from attnaudit.adapters import protocol
 from attnaudit.adapters.optional_methods import substituted
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.attention_reading import AttentionReading
-from attnaudit.engine.batch import ERASED
-from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.logits import mean_over_draws
+from attnaudit.engine.batches.attention_reading import AttentionReading
+from attnaudit.engine.batches.batch import ERASED
+from attnaudit.engine.batches.failures import refuse_not_finite
+from attnaudit.engine.batches.logits import mean_over_draws
 
 
 def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:
