@@ -19,8 +19,8 @@ import msgspec
 
 from attnaudit.records import CheckRecord
 from attnaudit.run.gate_planning import PlanningValue
-from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run
+from attnaudit.run.verification.integrity import read_unedited
 
 
 def planning_value(record: CheckRecord) -> PlanningValue | None:

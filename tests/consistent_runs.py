@@ -27,8 +27,8 @@ from attnaudit.records import (
     PolicyException,
     RunRecord,
 )
-from attnaudit.run.integrity import file_sha256, seal
 from attnaudit.run.measurements_file import merge_measurements, write_measurements
+from attnaudit.run.verification.integrity import file_sha256, seal
 
 CLASSES = ("negative", "positive")
 ROWS = 60

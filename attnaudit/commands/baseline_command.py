@@ -12,10 +12,10 @@ from attnaudit.command_parser import one_of
 from attnaudit.errors import AuditError, ReportError, shown_error
 from attnaudit.formatting import one_line, plural
 from attnaudit.records import Anchor, Baseline
-from attnaudit.run.baseline_acceptance import baseline_of, description, not_passed, refusals
-from attnaudit.run.baseline_file import read_baseline, write_baseline
-from attnaudit.run.integrity import read_unedited
+from attnaudit.run.baselines.baseline_acceptance import baseline_of, description, not_passed, refusals
+from attnaudit.run.baselines.baseline_file import read_baseline, write_baseline
 from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
+from attnaudit.run.verification.integrity import read_unedited
 
 ACCEPTED, NOT_ACCEPTED, USAGE_ERROR = 0, 1, 2
 ACCEPT = "write the numbers of a finished run to a baseline file, after showing what is accepted"

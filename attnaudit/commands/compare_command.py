@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
             comparable, or the page cannot be written.
     """
     from attnaudit.report.comparison_pages import write_comparison
-    from attnaudit.run.compare_runs import compare_runs
-    from attnaudit.run.run_pairs import Names
+    from attnaudit.run.comparison.compare_runs import compare_runs
+    from attnaudit.run.comparison.run_pairs import Names
 
     given = (Path(one) for one in (options.base, options.candidate))
     base, candidate = (newest_run(require_run_folder("compare", one)) for one in given)

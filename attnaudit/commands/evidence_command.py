@@ -15,8 +15,8 @@ from attnaudit.release_evidence.gate_results import gate_results, require_comple
 from attnaudit.release_evidence.intoto_statement import checksums, json_text, predicate, statement
 from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
 from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, labels_left_out, shipped_files
-from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
 from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
+from attnaudit.run.verification.integrity import MEASUREMENTS, file_sha256, read_unedited
 
 STATEMENT, PREDICATE, CHECKSUMS = "statement.json", "predicate.json", "subjects.sha256"
 MODEL_CARD, TEST_REPORT = "model-card.md", "test-report.md"

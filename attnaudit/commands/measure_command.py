@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.checks.policies.policy import load_policy
     from attnaudit.plugin.command_line import DEFAULT_DATA
     from attnaudit.run import AuditOptions
-    from attnaudit.run.partial_measurement import measure_part
+    from attnaudit.run.shards.partial_measurement import measure_part
 
     try:
         part, parts = _part(options.shard)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import listed, plural, terminal_safe
-from attnaudit.run.partial_measurement import MOST_NAMED, merge_shards
+from attnaudit.run.shards.partial_measurement import MOST_NAMED, merge_shards
 
 MERGED, CANNOT_MERGE = 0, 2
 

@@ -20,8 +20,8 @@ from attnaudit.records import CheckCost
 from attnaudit.report.check_costs import PASS_UNIT, CostLine
 from attnaudit.run.cost_probe import CostEstimate, MemoryEstimate, estimate_cost
 from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
-from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run, require_run_folder
+from attnaudit.run.verification.integrity import read_unedited
 from attnaudit.statistics.sample_size import POWER
 
 #: Number of rows from which the time of an audit is estimated.

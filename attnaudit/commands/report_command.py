@@ -7,9 +7,9 @@ from pathlib import Path
 
 from attnaudit.formatting import terminal_safe
 from attnaudit.report import write_pages
-from attnaudit.run.baseline_runs import compare_with_baselines
-from attnaudit.run.integrity import read_unedited
+from attnaudit.run.baselines.baseline_runs import compare_with_baselines
 from attnaudit.run.run_choice import newest_run, require_run_folder
+from attnaudit.run.verification.integrity import read_unedited
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

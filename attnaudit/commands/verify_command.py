@@ -21,8 +21,9 @@ from attnaudit.records import DataRecord
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.audit_items import FACTORY
-from attnaudit.run.baseline_file import read_baseline
-from attnaudit.run.expectations import (
+from attnaudit.run.baselines.baseline_file import read_baseline
+from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
+from attnaudit.run.verification.expectations import (
     Expectations,
     Expected,
     exception_lines,
@@ -32,8 +33,7 @@ from attnaudit.run.expectations import (
     summary_line,
     unvalidated_lines,
 )
-from attnaudit.run.integrity import mismatches, require_ended
-from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
+from attnaudit.run.verification.integrity import mismatches, require_ended
 from attnaudit.targets import labels_in, split_label
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2

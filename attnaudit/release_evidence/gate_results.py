@@ -12,8 +12,8 @@ from attnaudit.formatting import plural, sentence
 from attnaudit.model_families import blocked_models
 from attnaudit.records import GateRecord, RunRecord
 from attnaudit.report.unvalidated import unvalidated_sentence
-from attnaudit.run.consistency import place
-from attnaudit.run.expectations import run_objections, sample_lines
+from attnaudit.run.verification.consistency import place
+from attnaudit.run.verification.expectations import run_objections, sample_lines
 
 Result: TypeAlias = Literal["PASSED", "WARNED", "FAILED"]
 

@@ -15,7 +15,7 @@ from attnaudit.records import DataRecord, ModelRecord, RunRecord
 from attnaudit.release_evidence.gate_results import GateResults
 from attnaudit.release_evidence.shipped_files import ShippedFile
 from attnaudit.report.audited_rows import HASH_NAMES
-from attnaudit.run.integrity import MEASUREMENTS, file_sha256
+from attnaudit.run.verification.integrity import MEASUREMENTS, file_sha256
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"

@@ -11,7 +11,7 @@ from attnaudit.formatting import INVISIBLE
 from attnaudit.model_families import audited_family
 from attnaudit.records import ModelRecord
 from attnaudit.registry import checkpoint_formats
-from attnaudit.run.integrity import file_sha256
+from attnaudit.run.verification.integrity import file_sha256
 from attnaudit.targets import labels_in
 
 

@@ -191,8 +191,8 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
         ReportError: A file cannot be written.
     """
     from attnaudit.report import write_pages
-    from attnaudit.run.baseline_runs import compare_with_baselines
-    from attnaudit.run.integrity import seal
+    from attnaudit.run.baselines.baseline_runs import compare_with_baselines
+    from attnaudit.run.verification.integrity import seal
 
     run = msgspec.structs.replace(
         run,

@@ -26,7 +26,7 @@ from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecor
 from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
 from attnaudit.run.run_choice import LATEST, is_run_folder, newest_run
-from attnaudit.run.stored_shards import COMPLETE, PLAN
+from attnaudit.run.shards.stored_shards import COMPLETE, PLAN
 
 #: The name of the folder of the shards, in the folder of the parts.
 SHARDS = "shards"

@@ -31,8 +31,8 @@ from attnaudit.run.audited_data import accuracy_notes, data_notes, data_record, 
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
-from attnaudit.run.shard_setup import ShardedMeasurement, refuse_two_pools, refuse_unused_shards, threads_of
-from attnaudit.run.stored_shards import StoredShardRunner
+from attnaudit.run.shards.shard_setup import ShardedMeasurement, refuse_two_pools, refuse_unused_shards, threads_of
+from attnaudit.run.shards.stored_shards import StoredShardRunner
 from attnaudit.run.text_progress import TextProgress
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class AuditSession:
             ReportError: The baseline file is invalid.
         """
         from attnaudit import __version__
-        from attnaudit.run.baseline_comparison import AuditedPair, compared
-        from attnaudit.run.baseline_file import baseline_path, read_baseline
+        from attnaudit.run.baselines.baseline_comparison import AuditedPair, compared
+        from attnaudit.run.baselines.baseline_file import baseline_path, read_baseline
         from attnaudit.run.judge_models import code_fingerprint
 
         folder = Path(gate.folder or "")

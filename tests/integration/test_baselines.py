@@ -13,7 +13,7 @@ import pytest
 from attnaudit import cli
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
-from attnaudit.run.baseline_file import read_baseline
+from attnaudit.run.baselines.baseline_file import read_baseline
 from tests.conftest import newest_audit, newest_run
 from tests.consistent_runs import write_record
 from tests.forking_interpreter import run_pytest

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from attnaudit import cli
 from attnaudit.report.run_files import read_run
-from attnaudit.run.integrity import seal
+from attnaudit.run.verification.integrity import seal
 from tests.conftest import newest_run
 from tests.units.release_evidence.intoto_schemas import STATEMENT
 

@@ -277,7 +277,7 @@ def test_a_record_that_was_edited_to_pass_is_recognised(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
     from attnaudit.report.run_files import read_run
-    from attnaudit.run.integrity import mismatches
+    from attnaudit.run.verification.integrity import mismatches
 
     _, content = audit(project, "block")
     folder = newest_run(project.path)

@@ -25,7 +25,7 @@ from attnaudit.records import BaselineComparison, EarlierFailure, PolicyExceptio
 from attnaudit.release_evidence.gate_results import gate_results
 from attnaudit.release_evidence.intoto_statement import predicate
 from attnaudit.report.run_files import read_run
-from attnaudit.run.integrity import digest
+from attnaudit.run.verification.integrity import digest
 from tests import architectures
 from tests.consistent_runs import (
     FAILING,

@@ -26,10 +26,10 @@ from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.finish_run import RunContext, begin_run
 from attnaudit.run.run_choice import newest_run
 from attnaudit.run.run_folder import RunFolder
-from attnaudit.run.shard_setup import ShardedMeasurement, custom_code, refuse_unused_shards
-from attnaudit.run.stored_shards import ShardFolder, ShardPlan
+from attnaudit.run.shards.shard_setup import ShardedMeasurement, custom_code, refuse_unused_shards
+from attnaudit.run.shards.stored_shards import ShardFolder, ShardPlan
 from tests.small_models import adapter
-from tests.units.run.test_stored_shards import PLAN
+from tests.units.run.shards.test_stored_shards import PLAN
 from tests.units.run.whole_runs import FullDisk
 
 CONTEXT = RunContext(version="0", created="", command=["pytest"], seed=0)
@@ -307,8 +307,9 @@ def test_a_run_is_not_resumed_after_an_edit_of_a_base_class(tmp_path: Path) -> N
     )
     code = (
         "import sys, resumed_conf, msgspec\nfrom pathlib import Path\n"
-        "from attnaudit.adapters.loading import load_model\nfrom attnaudit.run.shard_setup import custom_code\n"
-        "from attnaudit.run.stored_shards import ShardFolder\nfrom tests.units.run.test_stored_shards import PLAN\n"
+        "from attnaudit.adapters.loading import load_model\nfrom attnaudit.run.shards.shard_setup import custom_code\n"
+        "from attnaudit.run.shards.stored_shards import ShardFolder\n"
+        "from tests.units.run.shards.test_stored_shards import PLAN\n"
         "own = custom_code('resumed', load_model('resumed'), ['uniform'])\n"
         "ShardFolder(Path(sys.argv[1]), msgspec.structs.replace(PLAN, custom_code_sha256=own))\n"
     )

@@ -20,12 +20,12 @@ from attnaudit.instances import Instance
 from attnaudit.records import RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.finish_run import RunEnding, begin_run, end_run, write_running
-from attnaudit.run.integrity import read_unedited, require_unedited
 from attnaudit.run.measurements_file import merge_measurements, write_measurements
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import DeclaredGate, Plan, SelectedCase
 from attnaudit.run.run_choice import newer_runs, newest_run
 from attnaudit.run.run_folder import RunFolder, new_run_name
+from attnaudit.run.verification.integrity import read_unedited, require_unedited
 from tests.consistent_runs import PASSING
 from tests.units.run.whole_runs import CONTEXT, FullDisk, end, plan_of, report_verdict, write_part
 

@@ -22,11 +22,11 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.report.run_files import read_run
 from attnaudit.run.finish_run import begin_run, write_running
-from attnaudit.run.integrity import require_unedited
 from attnaudit.run.outcomes import WITHOUT_VERDICT, Outcomes
 from attnaudit.run.plan import Plan, SelectedCase
 from attnaudit.run.run_choice import newest_run
 from attnaudit.run.run_folder import RunFolder
+from attnaudit.run.verification.integrity import require_unedited
 from tests.consistent_runs import FAILING
 from tests.units.run.whole_runs import CONTEXT, FullDisk, Pair, end, judged, plan_of, write_part
 

@@ -11,7 +11,7 @@ from attnaudit.checks.paired_gate import PairedGate
 from attnaudit.checks.policies.effective_policy import effective_policy_of_file
 from attnaudit.checks.policies.policy_diff import differences
 from attnaudit.errors import AuditError
-from attnaudit.run.declared_checks import built_in_check
+from attnaudit.run.verification.declared_checks import built_in_check
 
 BASELINE = '[baseline]\npath = "kept"\nanchors = ["last", "pinned"]\n'
 CHECK = '[[check]]\nname = "Pointing"\nat_least = 0.4\nnot_worse_than_baseline_by = {}\n'

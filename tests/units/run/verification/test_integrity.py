@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from attnaudit.checks.policies.effective_policy import hash_of
 from attnaudit.errors import ReportError
 from attnaudit.records import GateRecord, PolicyException, RunRecord
-from attnaudit.run.consistency import contradictions
-from attnaudit.run.integrity import digest, file_sha256, mismatches, read_unedited, require_unedited, seal
-from attnaudit.run.stored_numbers import recomputable
+from attnaudit.run.verification.consistency import contradictions
+from attnaudit.run.verification.integrity import digest, file_sha256, mismatches, read_unedited, require_unedited, seal
+from attnaudit.run.verification.stored_numbers import recomputable
 from tests.consistent_runs import FAILING, INCONCLUSIVE, INFORMATIONAL, PASSING, RELATIVE, consistent_run, write_record
 
 EXCEPTION = PolicyException(check=FAILING.id, reason="known, see the model card")

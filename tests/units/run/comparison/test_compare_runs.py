@@ -21,8 +21,8 @@ from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
 from attnaudit.records import MeasureRecord, RunRecord
 from attnaudit.records.comparison_records import ComparedSubject, Comparison
-from attnaudit.run.compare_runs import compare_runs, joined_sources
-from attnaudit.run.run_pairs import Names, why_not_comparable
+from attnaudit.run.comparison.compare_runs import compare_runs, joined_sources
+from attnaudit.run.comparison.run_pairs import Names, why_not_comparable
 from tests.consistent_runs import (
     CLASSES,
     FAILING,

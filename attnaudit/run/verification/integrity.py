@@ -16,8 +16,8 @@ from attnaudit.checks.policies.effective_policy import hash_of
 from attnaudit.errors import ReportError
 from attnaudit.records import RunRecord
 from attnaudit.report.run_files import read_run
-from attnaudit.run.consistency import contradictions
-from attnaudit.run.stored_numbers import differing_values
+from attnaudit.run.verification.consistency import contradictions
+from attnaudit.run.verification.stored_numbers import differing_values
 
 MEASUREMENTS = "measurements.parquet"
 #: How many contradictions a message lists.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from attnaudit.records import BaselineComparison, GateRecord, GateState, VerdictName
-from attnaudit.run.expectations import Expectations, Expected, objections
+from attnaudit.run.verification.expectations import Expectations, Expected, objections
 from tests.consistent_runs import FAILING, consistent_run
 from tests.units.report.example_runs import run_record
 

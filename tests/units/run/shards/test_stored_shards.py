@@ -26,9 +26,9 @@ from attnaudit.errors import ChangedModelError, ReportError
 from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
 from attnaudit.records import Passes
 from attnaudit.report.check_costs import cost_table
-from attnaudit.run.partial_measurement import merge_shards
 from attnaudit.run.run_folder import RunFolder
-from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
+from attnaudit.run.shards.partial_measurement import merge_shards
+from attnaudit.run.shards.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
 from tests.small_models import WORDS, adapter, dataset
 
 PLAN = ShardPlan(

@@ -25,7 +25,7 @@ from attnaudit.records import (
     BaselineSubject,
     CheckRecord,
 )
-from attnaudit.run.baseline_comparison import AuditedPair, compared
+from attnaudit.run.baselines.baseline_comparison import AuditedPair, compared
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured
 

@@ -12,7 +12,7 @@ from attnaudit.model_families import audited_family, blocked_models
 from attnaudit.records import CheckRecord, DataRecord, GateRecord, GateState, ModelRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
-from attnaudit.run.declared_checks import is_gate, tables_by_id
+from attnaudit.run.verification.declared_checks import is_gate, tables_by_id
 
 RUN_AGAIN = "Run the audit again."
 

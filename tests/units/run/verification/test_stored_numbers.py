@@ -14,7 +14,12 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.run.measurements_file import write_measurements
-from attnaudit.run.stored_numbers import TableNotStoredError, differing_values, read_measurements, recomputable
+from attnaudit.run.verification.stored_numbers import (
+    TableNotStoredError,
+    differing_values,
+    read_measurements,
+    recomputable,
+)
 from tests.units.checks import test_records, test_retraining_checks
 from tests.units.checks.synthetic_measurements import measured
 from tests.units.checks.test_readings import measured as measured_under_reading

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.errors import ReportError
-from attnaudit.run.stored_numbers import Case
+from attnaudit.run.verification.stored_numbers import Case
 
 BATCH = 4096
 

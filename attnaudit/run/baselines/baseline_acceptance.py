@@ -25,10 +25,10 @@ from attnaudit.records import (
     RunRecord,
 )
 from attnaudit.report.unvalidated import unvalidated_sentence
-from attnaudit.run.baseline_file import sealed
-from attnaudit.run.integrity import MEASUREMENTS
+from attnaudit.run.baselines.baseline_file import sealed
 from attnaudit.run.judge_models import code_fingerprint
-from attnaudit.run.stored_numbers import read_measurements, recomputable
+from attnaudit.run.verification.integrity import MEASUREMENTS
+from attnaudit.run.verification.stored_numbers import read_measurements, recomputable
 
 
 def not_passed(run: RunRecord) -> list[str]:

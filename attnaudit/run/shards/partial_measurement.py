@@ -16,8 +16,8 @@ from attnaudit.processes import replace_file
 from attnaudit.progress import ProgressCallback
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.run_folder import SHARDS
-from attnaudit.run.shard_setup import ShardedMeasurement
-from attnaudit.run.stored_shards import PLAN, ShardPlan, read_plan, read_record
+from attnaudit.run.shards.shard_setup import ShardedMeasurement
+from attnaudit.run.shards.stored_shards import PLAN, ShardPlan, read_plan, read_record
 
 if TYPE_CHECKING:
     from attnaudit.checks.base import Check

@@ -21,7 +21,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.registry import measures, models
 from attnaudit.retraining import Retraining
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.stored_shards import PLAN, ShardFolder, ShardPlan, StoredShardRunner, read_plan
+from attnaudit.run.shards.stored_shards import PLAN, ShardFolder, ShardPlan, StoredShardRunner, read_plan
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel

@@ -16,10 +16,10 @@ from attnaudit.checks.paired_gate import BaselineNumbers, paired_gate
 from attnaudit.errors import ReportError
 from attnaudit.records import BaselineComparison, RunRecord
 from attnaudit.report.baseline_text import baseline_notes
-from attnaudit.run.baseline_acceptance import baseline_of, description, not_passed, refusals
-from attnaudit.run.baseline_file import baseline_path, read_baseline, write_baseline
-from attnaudit.run.integrity import MEASUREMENTS, mismatches, read_unedited
+from attnaudit.run.baselines.baseline_acceptance import baseline_of, description, not_passed, refusals
+from attnaudit.run.baselines.baseline_file import baseline_path, read_baseline, write_baseline
 from attnaudit.run.judge_models import code_fingerprint
+from attnaudit.run.verification.integrity import MEASUREMENTS, mismatches, read_unedited
 from tests.consistent_runs import FAILING, NAME, PASSING, consistent_run, write_record
 
 GATE = paired_gate(PASSING, margin=0.05, anchor="last", folder="kept")

@@ -9,7 +9,8 @@ from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.model_families import informational_gates, unvalidated_models
 from attnaudit.precision import FLOAT32
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
-from attnaudit.run.declared_checks import (
+from attnaudit.run.gates import run_status
+from attnaudit.run.verification.declared_checks import (
     LIMITS,
     Table,
     is_gate,
@@ -18,7 +19,6 @@ from attnaudit.run.declared_checks import (
     tables_by_id,
     tables_of,
 )
-from attnaudit.run.gates import run_status
 from attnaudit.statistics.verdict import blocks, decide_again, fail_confidence
 
 #: How far rounding may move a value outside its interval, relative to the size of the value.

@@ -12,8 +12,8 @@ from pathlib import Path
 from attnaudit.errors import ReportError
 from attnaudit.records import RunRecord
 from attnaudit.report.baseline_tables import BaselineRun
-from attnaudit.run.compare_runs import compare_records
-from attnaudit.run.integrity import read_unedited
+from attnaudit.run.comparison.compare_runs import compare_records
+from attnaudit.run.verification.integrity import read_unedited
 
 #: The largest relative difference between a value in a baseline file, which is computed from numbers with six digits,
 #: and the same value in the accepted run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnaudit.checks.policies.policy_diff import JUDGING
 from attnaudit.errors import ReportError, nearest
 from attnaudit.records import CheckRecord, DataRecord, ModelRecord, RunRecord
-from attnaudit.run.stored_numbers import Case
+from attnaudit.run.verification.stored_numbers import Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,10 +26,10 @@ from attnaudit.records.comparison_records import (
     PairedValue,
     PolicyChange,
 )
-from attnaudit.run.attention_distance import attention_distances
-from attnaudit.run.integrity import MEASUREMENTS, read_unedited
-from attnaudit.run.run_pairs import Names, Pair, pairs_of, remarks, why_not_comparable
-from attnaudit.run.stored_numbers import (
+from attnaudit.run.comparison.attention_distance import attention_distances
+from attnaudit.run.comparison.run_pairs import Names, Pair, pairs_of, remarks, why_not_comparable
+from attnaudit.run.verification.integrity import MEASUREMENTS, read_unedited
+from attnaudit.run.verification.stored_numbers import (
     Case,
     StoredMeasurements,
     TableNotStoredError,

@@ -22,7 +22,7 @@ from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id, tables_of
+from attnaudit.run.verification.declared_checks import built_in_check, same_arguments, tables_by_id, tables_of
 from attnaudit.statistics.groups import Groups
 
 if TYPE_CHECKING:

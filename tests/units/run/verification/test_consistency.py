@@ -15,8 +15,8 @@ from attnaudit import checks
 from attnaudit.checks.evidence import NO_REASON, complete_counts
 from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.records import CheckRecord, DetectableChange, EffectivePolicy, GateRecord, Rounding, RunRecord
-from attnaudit.run.consistency import contradictions
-from attnaudit.run.declared_checks import same_arguments, same_limit, tables_by_id
+from attnaudit.run.verification.consistency import contradictions
+from attnaudit.run.verification.declared_checks import same_arguments, same_limit, tables_by_id
 from tests.units.checks import test_records, test_retraining_checks
 from tests.units.checks.synthetic_measurements import measured
 from tests.units.checks.test_readings import measured as measured_under_reading

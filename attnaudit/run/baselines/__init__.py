@@ -1,0 +1,1 @@
+"""Baselines: runs that were accepted, the files with their numbers, and comparisons with them."""

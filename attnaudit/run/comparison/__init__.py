@@ -1,0 +1,1 @@
+"""Comparison of two runs on the same data, for `attnaudit compare` and the report."""
