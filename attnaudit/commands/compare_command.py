@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         ReportError: A folder does not contain a run that has ended, a file was edited after the run, the runs are not
             comparable, or the page cannot be written.
     """
-    from attnaudit.report.comparison_pages import write_comparison
+    from attnaudit.report.two_runs.comparison_pages import write_comparison
     from attnaudit.run.comparison.compare_runs import compare_runs
     from attnaudit.run.comparison.run_pairs import Names
 

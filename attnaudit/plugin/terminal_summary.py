@@ -113,8 +113,8 @@ def _reasons(run: RunRecord, shown: Collection[str]) -> Iterator[str]:
 
 def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
     """Yield notes on the gates and on how they were measured, and what may help."""
-    from attnaudit.report.baseline_text import baseline_notes
     from attnaudit.report.remedies import remedies_in_short
+    from attnaudit.report.two_runs.baseline_text import baseline_notes
     from attnaudit.report.unvalidated import unvalidated_notes
     from attnaudit.report.wording import measuring_notes
     from attnaudit.run.verdict_table import explanations

@@ -12,10 +12,10 @@ from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file, return_free_memory
 from attnaudit.records import RunRecord
 from attnaudit.report.audited_rows import audited_rows, row_count
-from attnaudit.report.baseline_tables import BaselineRun
-from attnaudit.report.explorer_page import ExplorerView, write_explorer
+from attnaudit.report.explorer.explorer_page import ExplorerView, write_explorer
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
+from attnaudit.report.two_runs.baseline_tables import BaselineRun
 from attnaudit.report.view import Page, assemble
 
 if TYPE_CHECKING:

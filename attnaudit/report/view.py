@@ -11,7 +11,6 @@ from attnaudit.formatting import number, sentence
 from attnaudit.records import CheckRecord, MeasureRecord, MissingCase, RunRecord, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names, names_of
 from attnaudit.report import wording
-from attnaudit.report.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.check_costs import CostTable, table_of
@@ -23,6 +22,7 @@ from attnaudit.report.questions import seriousness
 from attnaudit.report.run_files import Case, MeasurementsFile
 from attnaudit.report.scores import Score, scores
 from attnaudit.report.shown_instances import shown_instances
+from attnaudit.report.two_runs.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.verdict_text import (
     defined_sentence,
     detected,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.audited_rows import sampled
-from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import lead, notes_below_lead, policy_notes
 from attnaudit.report.remedies import remedies
+from attnaudit.report.two_runs.baseline_text import baseline_notes
 from attnaudit.report.unvalidated import blocked_reason
 
 VERDICT_NAMES = {

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from attnaudit.formatting import number, visible
-from attnaudit.report import build, explorer_page
+from attnaudit.report import build
+from attnaudit.report.explorer import explorer_page
 from tests.browser import CONTRAST, becomes, watch
 from tests.units.report.example_runs import HOSTILE, hostile
 from tests.units.report.explorer_runs import HOSTILE_TEXTS, explorable
@@ -41,7 +42,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         build(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explorer_page, "MOST_IN_PAGE", 0)
-        patch.setattr("attnaudit.report.explorer_data.PART_BYTES", 600)
+        patch.setattr("attnaudit.report.explorer.explorer_data.PART_BYTES", 600)
         folders["files"] = explorable(root / "files", TEXTS)
         build(folders["files"])
     return {name: folder / "report.html" for name, folder in folders.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnaudit.errors import ReportError
 from attnaudit.records import RunRecord
-from attnaudit.report.baseline_tables import BaselineRun
+from attnaudit.report.two_runs.baseline_tables import BaselineRun
 from attnaudit.run.comparison.compare_runs import compare_records
 from attnaudit.run.verification.integrity import read_unedited
 

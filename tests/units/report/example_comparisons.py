@@ -14,8 +14,8 @@ from attnaudit.records.comparison_records import (
     PairedValue,
     PolicyChange,
 )
-from attnaudit.report.comparison_pages import write_comparison
 from attnaudit.report.run_files import read_run
+from attnaudit.report.two_runs.comparison_pages import write_comparison
 from tests.units.report.example_checks import interval
 from tests.units.report.example_runs import HOSTILE, hostile, realistic
 

@@ -20,7 +20,7 @@ MOST = 2_048
 READ = """
 import sys
 from pathlib import Path
-from attnaudit.report import explorer_rows
+from attnaudit.report.explorer import explorer_rows
 from attnaudit.report.run_files import MeasurementsFile
 explorer_rows.MOST_INSTANCES = 20
 file = MeasurementsFile(Path(sys.argv[1]))

@@ -15,7 +15,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.paired_gate import BaselineNumbers, paired_gate
 from attnaudit.errors import ReportError
 from attnaudit.records import BaselineComparison, RunRecord
-from attnaudit.report.baseline_text import baseline_notes
+from attnaudit.report.two_runs.baseline_text import baseline_notes
 from attnaudit.run.baselines.baseline_acceptance import baseline_of, description, not_passed, refusals
 from attnaudit.run.baselines.baseline_file import baseline_path, read_baseline, write_baseline
 from attnaudit.run.judge_models import code_fingerprint

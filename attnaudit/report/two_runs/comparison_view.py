@@ -11,7 +11,8 @@ from msgspec import UNSET
 from attnaudit.formatting import number, percentage, plural
 from attnaudit.records.comparison_records import ComparedCheck, ComparedSubject, Comparison
 from attnaudit.records.unit_names import names_of
-from attnaudit.report.difference_rows import (
+from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.two_runs.difference_rows import (
     DifferenceRow,
     check_row,
     difference_row,
@@ -20,8 +21,7 @@ from attnaudit.report.difference_rows import (
     signed,
     verdict_changed,
 )
-from attnaudit.report.moved_instances import MovedView, anchors_of, moved_views
-from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.two_runs.moved_instances import MovedView, anchors_of, moved_views
 
 #: Largest number of coloured tokens on the page. They take about 1 MB.
 MOST_TOKEN_CELLS = 14_000

@@ -8,7 +8,7 @@ from attnaudit.formatting import number
 from attnaudit.records import CheckRecord
 from attnaudit.records.comparison_records import ComparedCheck, PairedValue
 from attnaudit.report.charts import Drawing
-from attnaudit.report.difference_strip import difference_strip
+from attnaudit.report.two_runs.difference_strip import difference_strip
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS
 
 #: The meaning of a difference -> its name, its symbol, and the verdict that has the same colour.

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names
-from attnaudit.report.explorer_rows import CaseRows, Floats, TokenColumn
+from attnaudit.report.explorer.explorer_rows import CaseRows, Floats, TokenColumn
 from attnaudit.report.run_files import Case
 from attnaudit.report.wording import column_name, short_column_name
 

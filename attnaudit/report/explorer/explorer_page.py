@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from attnaudit.processes import replace_file
 from attnaudit.records import RunRecord, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names
-from attnaudit.report.explorer_data import compressed, encode, to_json
-from attnaudit.report.explorer_rows import CaseRows, read_rows
+from attnaudit.report.explorer.explorer_data import compressed, encode, to_json
+from attnaudit.report.explorer.explorer_rows import CaseRows, read_rows
 from attnaudit.report.run_files import Case, MeasurementsFile
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 from attnaudit.formatting import number
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.records.comparison_records import Comparison, PairedValue
-from attnaudit.report.comparison_view import SubjectComparison, assemble_comparison
-from attnaudit.report.difference_rows import DifferenceRow, difference_row, not_comparable_row, verdict_view
 from attnaudit.report.run_files import MeasurementsFile
+from attnaudit.report.two_runs.comparison_view import SubjectComparison, assemble_comparison
+from attnaudit.report.two_runs.difference_rows import DifferenceRow, difference_row, not_comparable_row, verdict_view
 
 BASELINE_NAMES = {"last": "last release", "pinned": "pinned release"}
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.report import build, explorer_page, explorer_rows
-from attnaudit.report.explorer_data import compressed, number_codes, to_json
-from attnaudit.report.explorer_rows import quantised, read_rows
+from attnaudit.report import build
+from attnaudit.report.explorer import explorer_page, explorer_rows
+from attnaudit.report.explorer.explorer_data import compressed, number_codes, to_json
+from attnaudit.report.explorer.explorer_rows import quantised, read_rows
 from tests.units.report.example_runs import hostile, realistic
 from tests.units.report.explorer_runs import (
     EFFECT,

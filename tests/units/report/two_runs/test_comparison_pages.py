@@ -14,12 +14,12 @@ from attnaudit.errors import ReportError
 from attnaudit.records import BaselineComparison, CheckRecord, Requirement
 from attnaudit.records.comparison_records import PairedValue
 from attnaudit.report import build
-from attnaudit.report.baseline_tables import baseline_tables
-from attnaudit.report.comparison_pages import write_comparison
-from attnaudit.report.comparison_view import assemble_comparison
-from attnaudit.report.difference_strip import difference_strip
-from attnaudit.report.paired_heatmaps import paired_map
 from attnaudit.report.run_files import MeasuredInstance, MeasurementsFile
+from attnaudit.report.two_runs.baseline_tables import baseline_tables
+from attnaudit.report.two_runs.comparison_pages import write_comparison
+from attnaudit.report.two_runs.comparison_view import assemble_comparison
+from attnaudit.report.two_runs.difference_strip import difference_strip
+from attnaudit.report.two_runs.paired_heatmaps import paired_map
 from tests.units.report.drawn_shapes import rects
 from tests.units.report.example_checks import check_record, interval
 from tests.units.report.example_comparisons import (

@@ -10,12 +10,12 @@ from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
 from attnaudit.records import RunRecord
 from attnaudit.records.comparison_records import Comparison
-from attnaudit.report.comparison_markdown import comparison_markdown
-from attnaudit.report.comparison_view import ComparisonPage, assemble_comparison
-from attnaudit.report.explorer_page import FOLDER, ExplorerView, explorer_of, listed_instances
-from attnaudit.report.explorer_rows import CaseRows, read_rows
+from attnaudit.report.explorer.explorer_page import FOLDER, ExplorerView, explorer_of, listed_instances
+from attnaudit.report.explorer.explorer_rows import CaseRows, read_rows
 from attnaudit.report.render import environment
 from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.two_runs.comparison_markdown import comparison_markdown
+from attnaudit.report.two_runs.comparison_view import ComparisonPage, assemble_comparison
 
 
 def write_comparison(

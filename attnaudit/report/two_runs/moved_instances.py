@@ -10,8 +10,8 @@ from attnaudit.formatting import number
 from attnaudit.records import UnitNames
 from attnaudit.records.comparison_records import ComparedSubject
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, names_of
-from attnaudit.report.paired_heatmaps import PairedMap, columns_of, paired_map
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
+from attnaudit.report.two_runs.paired_heatmaps import PairedMap, columns_of, paired_map
 
 #: Largest number of instances that are shown for a check.
 MOST_INSTANCES = 5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attnaudit.report.comparison_view import ComparisonPage, SubjectComparison
-from attnaudit.report.difference_rows import DifferenceRow
 from attnaudit.report.markdown import LONGEST_REASON, escape
+from attnaudit.report.two_runs.comparison_view import ComparisonPage, SubjectComparison
+from attnaudit.report.two_runs.difference_rows import DifferenceRow
 
 HEAD = ("Difference", "Check", "Base", "Candidate", "Candidate − base", "Interval", "Verdict", "Instances")
 RIGHT_ALIGNED = {"Base", "Candidate", "Candidate − base", "Instances"}

@@ -1,0 +1,1 @@
+"""The explorer, a page with all instances of a run."""
