@@ -11,7 +11,7 @@ from attnaudit.research.gallery.gallery_pages import gallery_files
 from attnaudit.research.gallery.gallery_records import CheckText, Exhibit, Gallery
 from attnaudit.research.gallery.measure_exhibits import measure_population, shown_kinds
 from attnaudit.research.gallery.paper_exhibits import paper_exhibits
-from attnaudit.research.planted.kinds import kinds
+from attnaudit.research.planted.kind import kinds
 from attnaudit.research.study.report_files import not_writable, write_files
 
 

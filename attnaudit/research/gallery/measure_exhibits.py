@@ -17,7 +17,7 @@ from attnaudit.errors import AuditError
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord
 from attnaudit.research.gallery.gallery_records import OUTCOMES, CheckText, CheckValue, Exhibit, Outcome, ShownText
-from attnaudit.research.planted.kinds import kinds
+from attnaudit.research.planted.kind import kinds
 from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES
 from attnaudit.research.validation.population_reader import dataset_of, read_population
 from attnaudit.research.validation.population_schema import Entry, Family

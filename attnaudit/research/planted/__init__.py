@@ -1,4 +1,4 @@
 """Planted models: small models whose attention is known to be faithful or unfaithful.
 
-Each module with a `KINDS` tuple defines one kind of planted models, or several related kinds.
+The folder `kinds` has one module for each kind of planted models. The other modules build, train and verify the models.
 """

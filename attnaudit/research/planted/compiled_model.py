@@ -13,7 +13,7 @@ from attnaudit.instances import Dataset
 from attnaudit.models.architecture import Architecture, Planted, PlantedTables
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
-from attnaudit.research.planted.kinds import Compiled, Exchange, Recipe
+from attnaudit.research.planted.kind import Compiled, Exchange, Recipe
 
 #: The architecture of compiled models. "dot" stands for the product of the state with a vector that selects the score.
 COMPILED = Architecture(encoder="average", alignment="dot", hidden_size=1, attention_size=1)

@@ -13,7 +13,7 @@ from attnaudit.models.architecture import Architecture, Planted
 from attnaudit.models.planted_states import OWN, SCORE, TEXT_EVIDENCE, PlantedEncoder
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import END, START, Vocabulary
-from attnaudit.research.planted.kinds import SMALL, Contribution, freeze, indicator, keep_fixed, keep_zero
+from attnaudit.research.planted.kind import SMALL, Contribution, freeze, indicator, keep_fixed, keep_zero
 
 
 def planted(

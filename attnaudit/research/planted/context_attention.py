@@ -19,7 +19,7 @@ from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.training_job import InstanceLoss, Objective, Prepare
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.context_texts import ROLES, role_words, texts
-from attnaudit.research.planted.kinds import SMALL, Exchange, Recipe, TrainingInputs, indicator, quick_settings
+from attnaudit.research.planted.kind import SMALL, Exchange, Recipe, TrainingInputs, indicator, quick_settings
 
 #: A function of a forward pass. It returns a mask (B, T), True at the tokens on which attention should be.
 Targets = Callable[[ForwardPass], Tensor]

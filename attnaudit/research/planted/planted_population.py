@@ -28,7 +28,7 @@ from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.planted.kinds import Compiled, Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.kind import Compiled, Kind, Recipe, TrainingInputs, class_words, kinds
 from attnaudit.research.planted.verify_context import CONTEXT_EXCHANGE, verify_in_context
 from attnaudit.research.planted.verify_exchange import EXCHANGE, verify_by_exchange
 from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label

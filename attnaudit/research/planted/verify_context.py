@@ -28,7 +28,7 @@ from attnaudit.models.encoded_rows import EncodedRows
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier, Query
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.context_attention import state_logits
-from attnaudit.research.planted.kinds import Kind, Recipe
+from attnaudit.research.planted.kind import Kind, Recipe
 from attnaudit.research.planted.verify_exchange import FOLLOWS_MINIMUM, HELD_WEIGHT, unmet_by_exchange
 from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence
 

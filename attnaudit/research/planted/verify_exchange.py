@@ -29,7 +29,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.arrays import Integers
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import UNKNOWN
-from attnaudit.research.planted.kinds import Exchange, Kind, Recipe
+from attnaudit.research.planted.kind import Exchange, Kind, Recipe
 from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence, accuracy_of, in_batches
 
 EXCHANGE = "exchange_with_attention_held"

@@ -26,7 +26,7 @@ from attnaudit.models.planted_states import PlantedEncoder
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import logit_terms
-from attnaudit.research.planted.kinds import Kind, Recipe
+from attnaudit.research.planted.kind import Kind, Recipe
 
 #: The smallest rank agreement of a faithful model, and the largest rank agreement of an unfaithful model.
 FAITHFUL_MINIMUM, UNFAITHFUL_MAXIMUM = 0.9, 0.1

@@ -11,7 +11,7 @@ from attnaudit.instances import Dataset
 from attnaudit.models.architecture import PlantedTables
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.compiled_model import WordTables, outputs_for, proportional_scores
-from attnaudit.research.planted.kinds import TrainingInputs, indicator
+from attnaudit.research.planted.kind import TrainingInputs, indicator
 from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_texts
 from attnaudit.research.planted.word_evidence import METHODS, evidence_of_words, random_numbers, vocabulary_of
 

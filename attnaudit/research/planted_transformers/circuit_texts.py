@@ -16,7 +16,7 @@ from typing import Any
 
 from attnaudit.data import load
 from attnaudit.models.vocabulary import words
-from attnaudit.research.planted.kinds import class_words
+from attnaudit.research.planted.kind import class_words
 from attnaudit.research.planted_transformers.feature_space import Features
 
 #: The words that stand for each class. The first half of each list is one group, the second half another.

@@ -18,7 +18,7 @@ from attnaudit.models.architecture import BYPASSES, Architecture, Planted, Plant
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 from attnaudit.research.planted.compiled_model import COMPILED, WordTables
-from attnaudit.research.planted.kinds import Compiled
+from attnaudit.research.planted.kind import Compiled
 
 VOCABULARY = Vocabulary([*RESERVED, *"abcdefgh"])
 TEXTS = ("a b c d e", "h g", "c", "f f a b", "d e z a")

@@ -17,7 +17,7 @@ from attnaudit.research.gallery.exhibit_drawing import BLUE, check_svg, exhibit_
 from attnaudit.research.gallery.gallery_pages import gallery_files
 from attnaudit.research.gallery.gallery_records import DATA_FILE, Gallery, read_gallery
 from attnaudit.research.gallery.measure_exhibits import choose, outcome_of, shown_kinds, shown_text
-from attnaudit.research.planted.kinds import kinds
+from attnaudit.research.planted.kind import kinds
 from attnaudit.research.validation.population_schema import Entry
 
 FOLDER = Path(__file__).resolve().parents[4] / "docs" / "gallery"

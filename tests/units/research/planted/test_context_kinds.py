@@ -12,7 +12,7 @@ from attnaudit.conformance import quick
 from attnaudit.data import load
 from attnaudit.research.planted import context_attention
 from attnaudit.research.planted.context_texts import texts
-from attnaudit.research.planted.kinds import TrainingInputs, kinds
+from attnaudit.research.planted.kind import TrainingInputs, kinds
 from attnaudit.research.planted.planted_population import PlantedPlan, build_one, key_of
 from attnaudit.research.planted.verify_context import CONTEXT_EXCHANGE
 

@@ -18,7 +18,7 @@ from attnaudit.data import load, sample
 from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.research.planted import plant_command, planted_population
-from attnaudit.research.planted.kinds import kinds
+from attnaudit.research.planted.kind import kinds
 from attnaudit.research.planted.planted_population import DATASETS, PlantedPlan, build, finished, half_of, plans
 from attnaudit.research.planted.verify_label import (
     BYPASS_MINIMUM,

@@ -21,7 +21,7 @@ from attnaudit.research.planted.context_attention import (
     state_logits,
     words_of,
 )
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs
+from attnaudit.research.planted.kind import Kind, Recipe, TrainingInputs
 from attnaudit.research.planted.verify_context import exchange_in_context, verify_in_context
 from attnaudit.research.planted.verify_label import ExchangeEvidence
 

@@ -12,7 +12,7 @@ from attnaudit.models.architecture import PlantedTables
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe
-from attnaudit.research.planted.kinds import Exchange, Recipe, TrainingInputs, compiled_kind
+from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind
 from attnaudit.research.planted.verify_exchange import exchange_tokens, unmet_by_exchange
 from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnaudit.data.movie_reviews import split
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.kind import Kind, Recipe, TrainingInputs, class_words, kinds
 from attnaudit.research.planted.verify_label import (
     LabelEvidence,
     _BatchEvidence,
