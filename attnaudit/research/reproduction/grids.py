@@ -11,7 +11,7 @@ import torch
 
 from attnaudit.metrics import kendall_tau_b
 from attnaudit.records import Chart, Series
-from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.figures.figure_records import Figure
 from attnaudit.research.reproduction.paper_tables import Models, Reading, RowPlan, defined
 
 #: Role -> the number in which the model of the role differs from the other models.

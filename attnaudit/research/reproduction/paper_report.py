@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from attnaudit.records import Environment, Record
-from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.quantity_axes import NUMBER, Axis
+from attnaudit.research.reproduction.figures.figure_records import Figure
+from attnaudit.research.reproduction.figures.quantity_axes import NUMBER, Axis
 from attnaudit.research.reproduction.remedies_file import Remedy
 
 ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]

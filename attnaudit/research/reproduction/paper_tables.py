@@ -15,15 +15,15 @@ from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
 from attnaudit.research.reproduction.audit_models import AuditedModel
-from attnaudit.research.reproduction.claims import Claim
-from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.goals import Goal
+from attnaudit.research.reproduction.figures.figure_records import Figure
+from attnaudit.research.reproduction.figures.quantity_axes import NUMBER, Axis
+from attnaudit.research.reproduction.figures.quantity_figures import CurvePlan
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
-from attnaudit.research.reproduction.quantity_axes import NUMBER, Axis
-from attnaudit.research.reproduction.quantity_figures import CurvePlan
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.train_models import TrainedPlan
+from attnaudit.research.reproduction.verdicts_on_claims.claims import Claim
+from attnaudit.research.reproduction.verdicts_on_claims.goals import Goal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

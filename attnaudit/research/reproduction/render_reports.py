@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attnaudit.errors import AuditError, ReportError
-from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Paper
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, Remedy, first_of_each_option, remedies_text
-from attnaudit.research.reproduction.results_file import SUFFIX, read_results
-from attnaudit.research.reproduction.seed_counts import planned_seeds
-from attnaudit.research.reproduction.seed_plan import read_seed_plan
+from attnaudit.research.reproduction.results.results_file import SUFFIX, read_results
+from attnaudit.research.reproduction.results.seed_counts import planned_seeds
+from attnaudit.research.reproduction.results.seed_plan import read_seed_plan
 from attnaudit.research.reproduction.table_layout import corpora_of, lay_out, require_declared
 from attnaudit.research.study.report_files import write_files
 

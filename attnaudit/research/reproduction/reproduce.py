@@ -20,8 +20,6 @@ from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.earlier_runs import with_earlier_runs
-from attnaudit.research.reproduction.measured_rows import RowRun, measured_row, row_figures
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan, TablePlan
@@ -29,7 +27,9 @@ from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.prepare_corpora import Prepared, prepare
 from attnaudit.research.reproduction.render_reports import render
 from attnaudit.research.reproduction.reproduce_options import DEFAULT_SEEDS, ReproductionOptions
-from attnaudit.research.reproduction.results_file import (
+from attnaudit.research.reproduction.results.earlier_runs import with_earlier_runs
+from attnaudit.research.reproduction.results.measured_rows import RowRun, measured_row, row_figures
+from attnaudit.research.reproduction.results.results_file import (
     SCHEMA_VERSION,
     SUFFIX,
     MeasuredFigure,
@@ -39,7 +39,7 @@ from attnaudit.research.reproduction.results_file import (
     read_results,
     results_text,
 )
-from attnaudit.research.reproduction.seed_plan import SeedPlan, read_seed_plan
+from attnaudit.research.reproduction.results.seed_plan import SeedPlan, read_seed_plan
 from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
 from attnaudit.research.study.report_files import write_files

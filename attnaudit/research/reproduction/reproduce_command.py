@@ -17,7 +17,7 @@ from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
-from attnaudit.research.reproduction.seed_plan import SEED_PLAN
+from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN
 
 if TYPE_CHECKING:
     from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from attnaudit.progress import progress_bar
-    from attnaudit.research.reproduction.paper_summary import summary
+    from attnaudit.research.reproduction.pages.paper_summary import summary
     from attnaudit.research.reproduction.reproduce import reproduce
 
     torch.set_num_threads(1)  # The worker processes use one thread too.
@@ -160,7 +160,7 @@ def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
 
 def _render(options: argparse.Namespace) -> int:
     from attnaudit.research.reproduction.render_reports import render
-    from attnaudit.research.reproduction.results_file import SUFFIX, exclusive
+    from attnaudit.research.reproduction.results.results_file import SUFFIX, exclusive
 
     if options.paper is not None and options.paper not in PAPERS:
         raise AuditError(f"Unknown paper '{options.paper}'. {nearest(options.paper, PAPERS)}")

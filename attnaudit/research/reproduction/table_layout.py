@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.errors import ReportError, nearest
-from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, Corpus, corpus
-from attnaudit.research.reproduction.earlier_runs import mean_of_runs, note_on_runs
-from attnaudit.research.reproduction.goals import goal_results
+from attnaudit.research.reproduction.figures.quantity_figures import curve_figures, strip_figures
 from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
-from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
-from attnaudit.research.reproduction.results_file import MeasuredRow, Results
-from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
-from attnaudit.research.reproduction.row_settings import without_outdated_rows
-from attnaudit.research.reproduction.seed_counts import with_planned_seeds
+from attnaudit.research.reproduction.results.earlier_runs import mean_of_runs, note_on_runs
+from attnaudit.research.reproduction.results.results_file import MeasuredRow, Results
+from attnaudit.research.reproduction.results.row_exclusions import RowKey, row_exclusions
+from attnaudit.research.reproduction.results.row_settings import without_outdated_rows
+from attnaudit.research.reproduction.results.seed_counts import with_planned_seeds
+from attnaudit.research.reproduction.verdicts_on_claims.claims import answer_claims
+from attnaudit.research.reproduction.verdicts_on_claims.goals import goal_results
 
 NOT_RUN = "not run here"
 

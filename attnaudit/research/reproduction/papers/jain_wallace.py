@@ -13,12 +13,15 @@ from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.errors import ModelError
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.goals import Goal, within
+from attnaudit.research.reproduction.figures import quantity_axes as axes
+from attnaudit.research.reproduction.figures.figure_records import Figure
+from attnaudit.research.reproduction.figures.paper_figures import (
+    class_histogram,
+    counterfactual_text,
+    permutation_violins,
+)
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
-from attnaudit.research.reproduction.paper_figures import class_histogram, counterfactual_text, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -36,6 +39,7 @@ from attnaudit.research.reproduction.paper_tables import (
 )
 from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
+from attnaudit.research.reproduction.verdicts_on_claims.goals import Goal, within
 
 #: Index of a class -> its place in the alphabetical order of the classes.
 ORDINALS = ("first", "second", "third")

@@ -6,7 +6,10 @@ import math
 from statistics import fmean, median
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.claim_cases import (
+from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
     TAU_ENDS,
     Case,
     differences_between_rows,
@@ -16,10 +19,12 @@ from attnaudit.research.reproduction.claim_cases import (
     row_names,
     values_by_seed,
 )
-from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case, without_counted_rows
-from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.paper_report import Reproduction
-from attnaudit.research.reproduction.remedies_file import Remedy
+from attnaudit.research.reproduction.verdicts_on_claims.claims import (
+    Answer,
+    Claim,
+    holds_in_every_case,
+    without_counted_rows,
+)
 
 #: Two attention distributions count as different if their JSD, in nats, is above this value.
 DIFFERENT_ATTENTION = math.log(2) / 2

@@ -16,10 +16,10 @@ from functools import partial
 from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check
 from attnaudit.checks.influence_entropy import InfluenceEntropy
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import jsd_between
-from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.goals import Goal, within
+from attnaudit.research.reproduction.figures import quantity_axes as axes
+from attnaudit.research.reproduction.figures.figure_records import Figure
+from attnaudit.research.reproduction.figures.quantity_figures import CurvePlan, PointPlan
 from attnaudit.research.reproduction.grids import (
     overlaid_histograms,
     trend_of_means,
@@ -62,7 +62,7 @@ from attnaudit.research.reproduction.papers.meister_numbers import (
     TRENDS,
 )
 from attnaudit.research.reproduction.papers.shared_deviations import SHORT
-from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
+from attnaudit.research.reproduction.verdicts_on_claims.goals import Goal, within
 
 INFLUENCE = InfluenceEntropy(of="hidden", severity="report")
 GRADIENT_ENTROPY = InfluenceEntropy(of="gradient", severity="report")

@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Callable
 
-from attnaudit.research.reproduction.claim_cases import (
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.papers.meister_numbers import SOFTMAX
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
     TAU_ENDS,
     Case,
     difference,
@@ -16,9 +18,7 @@ from attnaudit.research.reproduction.claim_cases import (
     unfinished,
     values_by_seed,
 )
-from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
-from attnaudit.research.reproduction.paper_report import Reproduction
-from attnaudit.research.reproduction.papers.meister_numbers import SOFTMAX
+from attnaudit.research.reproduction.verdicts_on_claims.claims import Answer, Claim, holds_in_every_case
 
 #: The lowest entropy in table 1 of the paper. The paper calls all entropies in this table high.
 LOWEST = 0.46

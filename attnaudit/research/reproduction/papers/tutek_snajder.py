@@ -14,10 +14,10 @@ from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.checks.token_probability import TokenProbability
 from attnaudit.checks.uniform_fragility import UniformFragility
 from attnaudit.formatting import number
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
-from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.goals import Goal, ranked
+from attnaudit.research.reproduction.figures import quantity_axes as axes
+from attnaudit.research.reproduction.figures.figure_records import Figure
+from attnaudit.research.reproduction.figures.quantity_figures import CurvePlan, PointPlan
 from attnaudit.research.reproduction.grids import grid_chart
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -54,7 +54,7 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     twin,
 )
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
-from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
+from attnaudit.research.reproduction.verdicts_on_claims.goals import Goal, ranked
 
 #: The shortest and the longest text that figures show, in tokens. Such a text can be read at a glance.
 SHORTEST, LONGEST = 6, 24

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.claim_cases import (
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
     Ends,
     differences_between_rows,
     differences_within_rows,
@@ -14,9 +16,7 @@ from attnaudit.research.reproduction.claim_cases import (
     row_names,
     values_by_seed,
 )
-from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
-from attnaudit.research.reproduction.paper_report import Reproduction
-from attnaudit.research.reproduction.remedies_file import Remedy
+from attnaudit.research.reproduction.verdicts_on_claims.claims import Answer, Claim, holds_in_every_case
 
 #: The F1 of a model counts as good as that of the base model if it is lower by at most this much.
 SIMILAR = 0.03

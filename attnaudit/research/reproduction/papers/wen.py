@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from attnaudit.checks.information_ranking import InformationRanking
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
-from attnaudit.research.reproduction.goals import Goal, same_order
+from attnaudit.research.reproduction.figures import quantity_axes as axes
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -41,6 +40,7 @@ from attnaudit.research.reproduction.papers.wen_rows import (
     ranking_rows,
     rule_rows,
 )
+from attnaudit.research.reproduction.verdicts_on_claims.goals import Goal, same_order
 
 RANKING = InformationRanking(severity="report")
 #: This check replaces RANKING for the corpora in FIFTY.

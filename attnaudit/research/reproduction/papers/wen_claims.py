@@ -6,7 +6,8 @@ import statistics
 from dataclasses import replace
 
 from attnaudit.formatting import number, plural
-from attnaudit.research.reproduction.claim_cases import (
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
     AT_END,
     TAU_ENDS,
     Case,
@@ -16,14 +17,13 @@ from attnaudit.research.reproduction.claim_cases import (
     each_row,
     values_by_seed,
 )
-from attnaudit.research.reproduction.claims import (
+from attnaudit.research.reproduction.verdicts_on_claims.claims import (
     Answer,
     Claim,
     holds_in_every_case,
     holds_in_most,
     without_counted_rows,
 )
-from attnaudit.research.reproduction.paper_report import Reproduction
 
 ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "mlp": "MLP"}
 ALIGNMENTS = ("additive", "deep", "dot")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
+from attnaudit.research.reproduction.figures import quantity_axes as axes
+from attnaudit.research.reproduction.figures.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.paper_report import Line, Provenance, Row
 from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, ENCODERS, MEAN
 

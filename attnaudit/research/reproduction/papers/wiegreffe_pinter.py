@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.trained_adversary import SWEEP
 from attnaudit.checks.uniform_fragility import UniformFragility
-from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import (
     difference_of,
     jsd_between,
@@ -24,9 +23,11 @@ from attnaudit.research.reproduction.compare_models import (
     tvd_by_text,
 )
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
-from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Figure
+from attnaudit.research.reproduction.figures import quantity_axes as axes
+from attnaudit.research.reproduction.figures.figure_records import Curve, CurvePoint, Figure
+from attnaudit.research.reproduction.figures.paper_figures import violins_by_attention
+from attnaudit.research.reproduction.figures.quantity_figures import CurvePlan, PointPlan
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
-from attnaudit.research.reproduction.paper_figures import violins_by_attention
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -44,7 +45,6 @@ from attnaudit.research.reproduction.paper_tables import (
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT, WORLD
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS, LEFT_OUT
-from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
 
 #: Corpus -> λ of the adversary, as the published code defines it (Wen, Subbalakshmi & Yang 2022, table 3). No λ is
 #: published for the packaged sentences.

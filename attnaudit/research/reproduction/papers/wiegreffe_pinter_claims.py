@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnaudit.checks.base import LN2
-from attnaudit.research.reproduction.claim_cases import Case, Ends, differences_within_rows, each_row
-from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
 from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import Case, Ends, differences_within_rows, each_row
+from attnaudit.research.reproduction.verdicts_on_claims.claims import Answer, Claim, holds_in_every_case
 
 #: A JSD above this value, in nats, counts as high. It is half of the largest possible JSD.
 HIGH_JSD = round(LN2 / 2, 3)

@@ -10,7 +10,7 @@ from attnaudit.checks import AdversarialDivergence, Agreement, Check, Permutatio
 from attnaudit.errors import CheckError
 from attnaudit.research.reproduction import audit_models, train_models
 from attnaudit.research.reproduction.audit_models import AuditedModel, audit_all, audit_request
-from attnaudit.research.reproduction.paper_figures import counterfactual_text, draw, permutation_violins
+from attnaudit.research.reproduction.figures.paper_figures import counterfactual_text, draw, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Result,

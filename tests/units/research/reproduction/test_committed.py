@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.corpora import CORPORA
+from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS, paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, read_remedies, remedies_text
 from attnaudit.research.reproduction.render_reports import CLAIMS_PAGE, INDEX_PAGE, PAGES, read_reports, remedies_of
-from attnaudit.research.reproduction.results_file import SUFFIX, read_results, results_text
+from attnaudit.research.reproduction.results.results_file import SUFFIX, read_results, results_text
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "reports" / "papers"

@@ -7,12 +7,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.research.reproduction import paper_pages
-from attnaudit.research.reproduction.goals import Goal, ReadGoal, goal_results, ranked, same_order, within
+from attnaudit.research.reproduction.figures.quantity_axes import DROP, TAU_B, Axis
+from attnaudit.research.reproduction.pages import paper_pages
+from attnaudit.research.reproduction.pages.paper_summary import summary
 from attnaudit.research.reproduction.paper_report import GoalVerdict, Row
-from attnaudit.research.reproduction.paper_summary import summary
-from attnaudit.research.reproduction.quantity_axes import DROP, TAU_B, Axis
 from attnaudit.research.reproduction.render_reports import read_reports
+from attnaudit.research.reproduction.verdicts_on_claims.goals import (
+    Goal,
+    ReadGoal,
+    goal_results,
+    ranked,
+    same_order,
+    within,
+)
 from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 COMMITTED = Path(__file__).parents[4] / "reports" / "papers"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from attnaudit.research.reproduction.audit_models import AuditedModel
+from attnaudit.research.reproduction.figures.paper_figures import draw
 from attnaudit.research.reproduction.grids import (
     grid_chart,
     overlaid_histograms,
     trend_of_means,
     trend_of_texts,
 )
-from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan
 from attnaudit.research.reproduction.train_models import TrainedPlan
 

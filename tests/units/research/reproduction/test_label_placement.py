@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnaudit.research.reproduction import paper_pages
-from attnaudit.research.reproduction.label_placement import FAR, Box, place_labels
+from attnaudit.research.reproduction.figures.label_placement import FAR, Box, place_labels
+from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.reproduction.render_reports import read_reports

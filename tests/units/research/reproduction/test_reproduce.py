@@ -14,8 +14,9 @@ import pytest
 from attnaudit.checks import UniformFragility
 from attnaudit.errors import AuditError
 from attnaudit.models.word_vectors import Vectors
-from attnaudit.research.reproduction import paper_pages, prepare_corpora, reproduce
+from attnaudit.research.reproduction import prepare_corpora, reproduce
 from attnaudit.research.reproduction.corpora import Corpus
+from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -29,8 +30,8 @@ from attnaudit.research.reproduction.paper_tables import (
 )
 from attnaudit.research.reproduction.prepare_corpora import Prepared
 from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
-from attnaudit.research.reproduction.results_file import exclusive
-from attnaudit.research.reproduction.seed_plan import SEED_PLAN
+from attnaudit.research.reproduction.results.results_file import exclusive
+from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN
 from tests.units.research.reproduction.small_corpus import data, plan
 
 UNIFORM = UniformFragility(severity="report")

@@ -9,9 +9,9 @@ import pytest
 from attnaudit.errors import ReportError
 from attnaudit.research.reproduction.papers import PAPERS, paper
 from attnaudit.research.reproduction.render_reports import read_reports
-from attnaudit.research.reproduction.results_file import SUFFIX, read_results
-from attnaudit.research.reproduction.seed_counts import planned_seeds
-from attnaudit.research.reproduction.seed_plan import SEED_PLAN, read_seed_plan
+from attnaudit.research.reproduction.results.results_file import SUFFIX, read_results
+from attnaudit.research.reproduction.results.seed_counts import planned_seeds
+from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN, read_seed_plan
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "reports" / "papers"

@@ -11,7 +11,6 @@ from attnaudit.checks import UniformFragility, load_policy
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Score
 from attnaudit.research.reproduction.audit_models import AuditedModel
-from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.paper_tables import Result, RowPlan
@@ -20,6 +19,7 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import FORMS, O
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.reproduce import quick
 from attnaudit.research.reproduction.train_models import TrainedPlan
+from attnaudit.research.reproduction.verdicts_on_claims.claims import answer_claims
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.policy_writer import policy_text
 from attnaudit.research.validation.scoring import Gate

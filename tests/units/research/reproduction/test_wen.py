@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnaudit.research.reproduction.claims import Answer, Claim
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_tables import Models, Quantity
 from attnaudit.research.reproduction.papers.wen import PAPER
 from attnaudit.research.reproduction.papers.wen_claims import CLAIMS
+from attnaudit.research.reproduction.verdicts_on_claims.claims import Answer, Claim
 from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 TABLES = {table.name: table for table in PAPER.tables}

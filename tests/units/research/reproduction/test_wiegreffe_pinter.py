@@ -17,8 +17,8 @@ from attnaudit.research.reproduction.compare_models import (
     over_roles_by_text,
     statistic_by_text,
 )
+from attnaudit.research.reproduction.figures.paper_figures import draw
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
-from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Result, f1
 from attnaudit.research.reproduction.papers import paper

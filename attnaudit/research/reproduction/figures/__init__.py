@@ -1,0 +1,1 @@
+"""The figures of papers: their records, their axes and labels, and the shapes that draw them."""

@@ -1,0 +1,1 @@
+"""The text of the pages on papers, and of the terminal."""

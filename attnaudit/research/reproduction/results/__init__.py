@@ -1,0 +1,1 @@
+"""The measured rows of tables: where they are kept, and which of them count."""

@@ -1,0 +1,163 @@
+"""Compare how close our numbers are to a paper's with a goal that was set before the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from attnaudit.formatting import number, plural
+from attnaudit.research.reproduction.paper_report import GoalResult, GoalVerdict, Line, Reproduction, Row
+from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import AT_END
+from attnaudit.research.reproduction.verdicts_on_claims.closeness import LEAST_CELLS, Closeness, closeness, known_pairs
+
+#: Returns whether a goal is met, and the numbers as text.
+ReadGoal = Callable[[Reproduction], tuple[GoalVerdict, str]]
+NOT_MEASURED: tuple[GoalVerdict, str] = ("not measured", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """How close our numbers should be to those of a paper.
+
+    Attributes:
+        sentence: The goal as a sentence.
+        read: Compares the numbers of a report. Only rows that count for claims are compared.
+        cause: What is known about why the goal is missed, as one or more sentences.
+    """
+
+    sentence: str
+    read: ReadGoal
+    cause: str
+
+
+def goal_results(goals: Sequence[Goal], report: Reproduction) -> tuple[GoalResult, ...]:
+    """Compare a report with each goal. The results have the order of the goals."""
+    found = []
+    for goal in goals:
+        verdict, numbers = goal.read(report)
+        if verdict == "missed":
+            numbers = f"{numbers}. {goal.cause}"
+        found.append(GoalResult(sentence=goal.sentence, verdict=verdict, numbers=numbers))
+    return tuple(found)
+
+
+def within(table: str, quantities: Sequence[str], limit: float, *, part: str = "") -> ReadGoal:
+    """Return a function that tests whether every number is at most `limit` away from the paper's.
+
+    Args:
+        table: The name of the table.
+        quantities: The names of the quantities.
+        limit: The largest absolute difference.
+        part: Only rows whose name ends with this text are compared.
+    """
+
+    def differences(report: Reproduction, *, every: bool) -> list[tuple[str, float]]:
+        found = [
+            (f"{row.name}{f', {line.quantity}' if len(quantities) > 1 else ''}", line.difference)
+            for row, line in _lines(report, table, quantities, every=every)
+            if row.name.endswith(part)
+        ]
+        return [(name, difference) for name, difference in found if difference is not None]
+
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        known = differences(report, every=False)
+        if not known:
+            return ("too few rows that count", "") if differences(report, every=True) else NOT_MEASURED
+        listed = "; ".join(f"{name} {_signed(difference)}" for name, difference in known)
+        met = all(abs(difference) <= limit for _, difference in known)
+        return _verdict(met), f"ours minus the paper's: {listed}"
+
+    return read
+
+
+def ranked(table: str, quantity: str, least: float) -> ReadGoal:
+    """Return a function that tests whether Spearman's correlation of our numbers and the paper's is at least `least`.
+
+    Args:
+        table: The name of the table.
+        quantity: The name of the quantity.
+        least: The smallest correlation that meets the goal.
+    """
+
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        lines = {every: _lines(report, table, (quantity,), every=every) for every in (False, True)}
+        counted, all_run = (closeness(known_pairs(lines[every])) for every in (False, True))
+        if not all_run.cells:
+            return NOT_MEASURED
+        if counted.cells < LEAST_CELLS:
+            return (
+                "too few rows that count",
+                f"{counted.cells} of {plural(all_run.cells, 'number')}; {LEAST_CELLS} are needed",
+            )
+        numbers = _correlation(counted, all_run)
+        if _at_end([line for _, line in lines[False] if line.difference is not None]):
+            return "saturated", numbers
+        return _verdict(counted.spearman is not None and counted.spearman >= least), numbers
+
+    return read
+
+
+def _correlation(counted: Closeness, all_run: Closeness) -> str:
+    if counted.spearman is None:
+        return f"ρ is undefined, because all {counted.cells} numbers of the paper, or all of ours, are equal"
+    numbers = f"ρ = {number(counted.spearman, digits=2, exponent=False)} over {counted.cells} rows"
+    if all_run.spearman is not None and all_run.cells > counted.cells:
+        numbers += (
+            f" ({number(all_run.spearman, digits=2, exponent=False)} over all {all_run.cells} rows that were run)"
+        )
+    return numbers
+
+
+def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> ReadGoal:
+    """Return a function that tests whether rows have the paper's order.
+
+    Args:
+        table: The name of the table.
+        quantity: The name of the quantity.
+        families: Names of rows, from the largest number of the paper to the smallest. The first family whose rows were
+            all measured is compared.
+    """
+
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        by_name = {row.name: line for row, line in _lines(report, table, (quantity,)) if line.ours is not None}
+        for names in families:
+            lines = {name: by_name[name] for name in names if name in by_name}
+            values = [line.ours for line in lines.values() if line.ours is not None]
+            if len(values) == len(names):
+                listed = "; ".join(f"{name} {number(line.ours, exponent=False)}" for name, line in lines.items())
+                if _at_end(list(lines.values())):
+                    return "saturated", listed
+                return _verdict(all(first > second for first, second in pairwise(values))), listed
+        measured = any(line.ours is not None for _, line in _lines(report, table, (quantity,), every=True))
+        return ("too few rows that count", "") if measured else NOT_MEASURED
+
+    return read
+
+
+def _verdict(met: bool) -> GoalVerdict:
+    return "met" if met else "missed"
+
+
+def _at_end(lines: Sequence[Line]) -> bool:
+    """Return whether all our numbers are at the upper end of a scale that ends at 1, such as that of τ."""
+    return all(line.axis.high == 1 and line.ours is not None and line.ours >= 1 - AT_END for line in lines)
+
+
+def _lines(
+    report: Reproduction, table: str, quantities: Sequence[str], *, every: bool = False
+) -> list[tuple[Row, Line]]:
+    """Return the lines of some quantities, in the rows that count or in every row that was run."""
+    return [
+        (row, line)
+        for found in report.tables
+        if found.name == table
+        for row in found.rows
+        if every or not row.excluded
+        for line in row.lines
+        if line.quantity in quantities
+    ]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
