@@ -174,4 +174,4 @@ datasets: Registry[Callable[[], Any]] = Registry(
 )
 checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")
 measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.measures")
-checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks")
+checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks.builtin")

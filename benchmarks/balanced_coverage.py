@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnaudit.arrays import Integers
-from attnaudit.checks.pointing import POINTS
-from attnaudit.checks.predicted_classes import FEWEST_SOURCES
+from attnaudit.checks.builtin.pointing import POINTS
+from attnaudit.checks.builtin.predicted_classes import FEWEST_SOURCES
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate

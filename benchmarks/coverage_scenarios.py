@@ -206,7 +206,7 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
         information: For each attention rank, how strongly the states of this rank depend on the output.
         attention: For each attention rank, the expected attention weight of its states.
     """
-    from attnaudit.checks.information_ranking import ranking_interval
+    from attnaudit.checks.builtin.information_ranking import ranking_interval
     from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
     def weights_of(n: int, random: np.random.Generator) -> Floats:

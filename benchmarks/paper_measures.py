@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnaudit.checks.adversarial_divergence import AdversarialDivergence
-from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check
-from attnaudit.checks.influence_entropy import InfluenceEntropy
-from attnaudit.checks.information_ranking import InformationRanking
-from attnaudit.checks.information_retained import InformationRetained
-from attnaudit.checks.permutation_fragility import PermutationFragility
-from attnaudit.checks.pointing import Pointing
-from attnaudit.checks.token_probability import TokenProbability
-from attnaudit.checks.total_effect import TotalEffect
-from attnaudit.checks.uniform_fragility import UniformFragility
+from attnaudit.checks.builtin.adversarial_divergence import AdversarialDivergence
+from attnaudit.checks.builtin.agreement import Agreement
+from attnaudit.checks.builtin.influence_entropy import InfluenceEntropy
+from attnaudit.checks.builtin.information_ranking import InformationRanking
+from attnaudit.checks.builtin.information_retained import InformationRetained
+from attnaudit.checks.builtin.permutation_fragility import PermutationFragility
+from attnaudit.checks.builtin.pointing import Pointing
+from attnaudit.checks.builtin.token_probability import TokenProbability
+from attnaudit.checks.builtin.total_effect import TotalEffect
+from attnaudit.checks.builtin.uniform_fragility import UniformFragility
 from attnaudit.progress import progress_bar
 from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.research.validation.audit_population import audit_population

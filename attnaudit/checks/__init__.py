@@ -1,11 +1,11 @@
 """All checks, and everything that is needed to declare, write and judge checks.
 
 The registry loads a check, such as `checks.Agreement`, when it is first used. It finds built-in checks in the modules
-of this package, and the checks of installed packages through their entry points. A decorator registers custom checks. A
-new built-in check therefore needs no entry in this file. Importing this package does not import torch.
+of the folder `builtin`, and the checks of installed packages through their entry points. A decorator registers custom
+checks. A new built-in check therefore needs no entry in this file. Importing this package does not import torch.
 
 Type checkers see a check such as `checks.Agreement` as `Any`. For its type, import the class from its module:
-`from attnaudit.checks.agreement import Agreement`.
+`from attnaudit.checks.builtin.agreement import Agreement`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def test_every_built_in_check_has_a_line_with_its_thresholds() -> None:
         if isinstance(kind, type)
         and issubclass(kind, Check)
         and kind.__module__.startswith("attnaudit.checks.")
-        and (ROOT / "attnaudit" / "checks" / f"{kind.__module__.rpartition('.')[2]}.py").is_file()
+        and (ROOT / "attnaudit" / "checks" / "builtin" / f"{kind.__module__.rpartition('.')[2]}.py").is_file()
     }
     listed = {name.strip("`"): (value, threshold) for name, value, threshold in rows("Built-in checks")}
     assert set(listed) == set(built_in)

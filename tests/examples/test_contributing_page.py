@@ -9,11 +9,11 @@ from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
-#: Makes a folder part of the package, as if its files were in attnaudit/checks/.
+#: Makes a folder part of the package, as if its files were in attnaudit/checks/builtin/.
 CONFTEST = """
 from pathlib import Path
-import attnaudit.checks
-attnaudit.checks.__path__.append(str(Path(__file__).parent / "checks"))
+import attnaudit.checks.builtin
+attnaudit.checks.builtin.__path__.append(str(Path(__file__).parent / "checks"))
 """
 
 

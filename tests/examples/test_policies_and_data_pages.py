@@ -13,8 +13,8 @@ import pytest
 
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
+from attnaudit.checks.builtin.retrained_models import RetrainingCheck
 from attnaudit.checks.policies.policy_baseline import MARGIN
-from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
 from attnaudit.data.column_names import Column
 from attnaudit.records import PolicyRecord, PolicyRemedy

@@ -16,7 +16,7 @@ def test_a_shipped_name_is_not_replaced() -> None:
             @registry.register(name)
             def mine() -> None: ...
 
-    assert checks.get("UniformFragility").__module__ == "attnaudit.checks.uniform_fragility"
+    assert checks.get("UniformFragility").__module__ == "attnaudit.checks.builtin.uniform_fragility"
 
 
 def test_a_name_is_registered_only_once() -> None:

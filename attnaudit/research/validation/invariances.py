@@ -16,8 +16,8 @@ import numpy as np
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
 from attnaudit.arrays import Integers
 from attnaudit.checks.base import Check
-from attnaudit.checks.pointing import Pointing
-from attnaudit.checks.where_replaced import WhereReplaced
+from attnaudit.checks.builtin.pointing import Pointing
+from attnaudit.checks.builtin.where_replaced import WhereReplaced
 from attnaudit.data.labels import label_indices
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure

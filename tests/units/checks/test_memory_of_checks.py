@@ -50,7 +50,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 8)
     monkeypatch.setattr(bootstrap_samples, "MOST_GROUPS", 256)
     monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 200)  # saves time
-    for module in ("statistics.standardised_logits", "checks.permutation_fragility", "checks.erasure"):
+    for module in ("statistics.standardised_logits", "checks.builtin.permutation_fragility", "checks.builtin.erasure"):
         monkeypatch.setattr(f"attnaudit.{module}.ROWS_AT_ONCE", 16)
     monkeypatch.setattr("attnaudit.engine.ragged_columns.ROWS_AT_ONCE", 16)
     for module in ("balanced_rows", "cohens_kappa"):

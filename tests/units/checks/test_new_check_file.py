@@ -1,4 +1,4 @@
-"""A new check needs one file in attnaudit/checks/, and no edit elsewhere."""
+"""A new check needs one file in attnaudit/checks/builtin/, and no edit elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import attnaudit.checks
+import attnaudit.checks.builtin
 from attnaudit import checks, registry
 from attnaudit.checks import PerInstanceCheck, from_tables, to_table
 from attnaudit.engine.measurements import Measurements
@@ -83,18 +83,18 @@ class AttentionPeak(PerInstanceCheck):
 
 @pytest.fixture
 def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Write the file of a new check into a folder that is searched like attnaudit/checks/, and remove it afterwards."""
+    """Write a new check into a folder that is searched like attnaudit/checks/builtin/, and remove it afterwards."""
     registry.checks.names()  # registers the built-in checks, which must remain
     monkeypatch.setattr(registry.checks, "_known", dict(registry.checks._known))
     monkeypatch.setattr(registry.checks, "_origin", dict(registry.checks._origin))
-    monkeypatch.setattr(attnaudit.checks, "__path__", [*attnaudit.checks.__path__, str(tmp_path)])
+    monkeypatch.setattr(attnaudit.checks.builtin, "__path__", [*attnaudit.checks.builtin.__path__, str(tmp_path)])
     path = tmp_path / f"{MODULE}.py"
     path.write_text(SOURCE, encoding="utf-8")
     importlib.invalidate_caches()
     yield path
-    sys.modules.pop(f"attnaudit.checks.{MODULE}", None)
-    if hasattr(attnaudit.checks, MODULE):
-        delattr(attnaudit.checks, MODULE)
+    sys.modules.pop(f"attnaudit.checks.builtin.{MODULE}", None)
+    if hasattr(attnaudit.checks.builtin, MODULE):
+        delattr(attnaudit.checks.builtin, MODULE)
 
 
 @pytest.fixture(scope="module")

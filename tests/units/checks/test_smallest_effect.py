@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.checks.predicted_classes import FEWEST_SOURCES
-from attnaudit.checks.total_effect import SMALLEST, TotalEffect
+from attnaudit.checks.builtin.predicted_classes import FEWEST_SOURCES
+from attnaudit.checks.builtin.total_effect import SMALLEST, TotalEffect
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError

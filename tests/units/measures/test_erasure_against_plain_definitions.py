@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.checks import erasure as check
+from attnaudit.checks.builtin import erasure as check
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Instance

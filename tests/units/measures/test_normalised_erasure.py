@@ -11,7 +11,7 @@ import torch
 
 from attnaudit import checks
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.checks import normalised_aopc
+from attnaudit.checks.builtin import normalised_aopc
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.measures import normalised_erasure

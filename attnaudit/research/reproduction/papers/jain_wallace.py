@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from attnaudit.checks.adversarial_divergence import AdversarialDivergence
-from attnaudit.checks.agreement import Agreement
-from attnaudit.checks.permutation_fragility import PermutationFragility
+from attnaudit.checks.builtin.adversarial_divergence import AdversarialDivergence
+from attnaudit.checks.builtin.agreement import Agreement
+from attnaudit.checks.builtin.permutation_fragility import PermutationFragility
 from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figures import quantity_axes as axes

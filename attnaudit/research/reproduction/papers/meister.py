@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check
-from attnaudit.checks.influence_entropy import InfluenceEntropy
+from attnaudit.checks.builtin.agreement import Agreement
+from attnaudit.checks.builtin.influence_entropy import InfluenceEntropy
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.figures import quantity_axes as axes
 from attnaudit.research.reproduction.figures.figure_records import Figure

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnaudit.checks.information_retained import InformationRetained
-from attnaudit.checks.permutation_fragility import PermutationFragility
-from attnaudit.checks.token_probability import TokenProbability
-from attnaudit.checks.uniform_fragility import UniformFragility
+from attnaudit.checks.builtin.information_retained import InformationRetained
+from attnaudit.checks.builtin.permutation_fragility import PermutationFragility
+from attnaudit.checks.builtin.token_probability import TokenProbability
+from attnaudit.checks.builtin.uniform_fragility import UniformFragility
 from attnaudit.formatting import number
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
 from attnaudit.research.reproduction.figures import quantity_axes as axes

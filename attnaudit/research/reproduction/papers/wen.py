@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnaudit.checks.information_ranking import InformationRanking
+from attnaudit.checks.builtin.information_ranking import InformationRanking
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
 from attnaudit.research.reproduction.figures import quantity_axes as axes
 from attnaudit.research.reproduction.paper_tables import (

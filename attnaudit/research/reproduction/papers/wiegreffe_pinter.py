@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from attnaudit.checks.adversarial_divergence import AdversarialDivergence
-from attnaudit.checks.trained_adversary import SWEEP
-from attnaudit.checks.uniform_fragility import UniformFragility
+from attnaudit.checks.builtin.adversarial_divergence import AdversarialDivergence
+from attnaudit.checks.builtin.trained_adversary import SWEEP
+from attnaudit.checks.builtin.uniform_fragility import UniformFragility
 from attnaudit.research.reproduction.compare_models import (
     difference_of,
     jsd_between,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attnaudit.checks.base import registered
-from attnaudit.checks.evidence import Evidence, predictions_of_model
-from attnaudit.checks.retrained_models import (
+from attnaudit.checks.builtin.retrained_models import (
     HOW_TO_READ_F1,
     RetrainingCheck,
     columns_of_copies,
     f1_difference,
 )
+from attnaudit.checks.evidence import Evidence, predictions_of_model
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
 from attnaudit.retraining import Retraining

@@ -10,9 +10,9 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, registered
+from attnaudit.checks.builtin.retrained_models import HOW_TO_READ_JSD, RetrainingCheck, columns_of_copies
 from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
-from attnaudit.checks.retrained_models import HOW_TO_READ_JSD, RetrainingCheck, columns_of_copies
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Direction, Series
 from attnaudit.retraining import Retraining

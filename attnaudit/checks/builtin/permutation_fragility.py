@@ -9,7 +9,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.fragility import Fragility
+from attnaudit.checks.builtin.fragility import Fragility
 from attnaudit.disk_arrays.filed_arrays import written
 from attnaudit.engine.measurements import Measurements
 

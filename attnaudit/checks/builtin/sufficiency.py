@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnaudit.checks.base import registered
-from attnaudit.checks.erasure import Erasure
+from attnaudit.checks.builtin.erasure import Erasure
 
 
 @registered

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from attnaudit.arrays import Floats
+from attnaudit.checks.builtin.where_replaced import WhereReplaced
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
@@ -24,7 +25,6 @@ from attnaudit.checks.evidence import (
     number_or_none,
     predictions_of_model,
 )
-from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage

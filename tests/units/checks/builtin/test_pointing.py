@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnaudit import checks
-from attnaudit.checks import pointing as check
+from attnaudit.checks.builtin import pointing as check
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance

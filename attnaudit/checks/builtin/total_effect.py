@@ -12,13 +12,16 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.breakdowns import confidence
-from attnaudit.checks.class_weights import (
+from attnaudit.checks.builtin.class_weights import (
     CLASSES,
     note_on_classes,
     units_of_rows,
     weighted_rows,
     why_no_interval,
 )
+from attnaudit.checks.builtin.measured_logits import centred_logits, stacked
+from attnaudit.checks.builtin.predicted_classes import FrequentClasses, with_texts_of
+from attnaudit.checks.builtin.where_replaced import WhereReplaced
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
@@ -30,10 +33,7 @@ from attnaudit.checks.evidence import (
     number_defined,
     single_token,
 )
-from attnaudit.checks.measured_logits import centred_logits, stacked
-from attnaudit.checks.predicted_classes import FrequentClasses, with_texts_of
 from attnaudit.checks.sequential import RowSequence
-from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage

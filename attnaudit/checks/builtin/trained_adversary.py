@@ -11,9 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, registered
-from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, predictions_of_model, single_token
-from attnaudit.checks.per_instance import PerInstanceCheck
-from attnaudit.checks.retrained_models import (
+from attnaudit.checks.builtin.retrained_models import (
     HOW_TO_READ_JSD,
     MOST_SEEDS,
     RetrainingCheck,
@@ -21,7 +19,9 @@ from attnaudit.checks.retrained_models import (
     mean_f1,
     measure_of,
 )
-from attnaudit.checks.seed_variance import copies_from_other_seeds
+from attnaudit.checks.builtin.seed_variance import copies_from_other_seeds
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, predictions_of_model, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Direction, Series

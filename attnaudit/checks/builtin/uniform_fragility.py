@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.fragility import Fragility
+from attnaudit.checks.builtin.fragility import Fragility
 from attnaudit.engine.measurements import Measurements
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
-from attnaudit.checks.class_weights import (
+from attnaudit.checks.builtin.class_weights import (
     CLASSES,
     Classes,
     note_on_classes,

@@ -11,8 +11,8 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
+from attnaudit.checks.builtin.fragility import CLASS_OF_F1, class_of_f1
 from attnaudit.checks.evidence import Detail, Evidence, count_reasons, number_or_none
-from attnaudit.checks.fragility import CLASS_OF_F1, class_of_f1
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Series, Severity

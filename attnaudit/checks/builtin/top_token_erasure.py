@@ -10,7 +10,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.decision_flip import reasons_against_removal
+from attnaudit.checks.builtin.decision_flip import reasons_against_removal
 from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
