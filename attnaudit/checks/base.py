@@ -27,6 +27,7 @@ from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references, validate_expression
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence
 from attnaudit.checks.unit_texts import with_unit_names
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.readings import named
@@ -253,7 +254,8 @@ class Check(CheckArguments, ABC):
 
     def judged_rows(self, measurements: Measurements) -> np.typing.NDArray[np.bool_]:
         """Return an (n,) mask, True at the instances that `judge` uses. By default, it uses all instances."""
-        return np.ones(len(measurements), dtype=np.bool_)
+        every: np.typing.NDArray[np.bool_] = filled(len(measurements), True, np.bool_)
+        return every
 
     def note_on_judged_rows(self, measurements: Measurements) -> str:
         """Return a remark on the instances that `judged_rows` leaves out, as a clause; "" if it leaves out none."""

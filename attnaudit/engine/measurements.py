@@ -144,7 +144,7 @@ class Measurements:
         contents: set[Hashable] = set()
         groups: set[Hashable] = set()
         sourced = False
-        for row in np.flatnonzero(chosen).tolist():
+        for row in map(int, np.flatnonzero(chosen)):  # a list of them would have every row
             one = self.instances[row]
             content = (one.query, one.file_sha256, one.passages, one.answer, one.position, *self.tokens[row])
             contents.add(content)

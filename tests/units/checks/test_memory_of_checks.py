@@ -32,7 +32,7 @@ FEW, MANY = 2_048, 12_288
 #: The largest growth, in bytes per further row. An array of numbers for all rows would need 8.
 MOST = 5.0
 #: The check that is always tested. The others, which take longer together, are tested with the slow tests.
-ALWAYS = ("uniform_fragility.f1_drop",)
+ALWAYS = ("peaked_for_tests",)
 CASES = [
     pytest.param(one, id=one.id, marks=() if one.id in ALWAYS else pytest.mark.slow)
     for one in (*EVERY, median_peak_for_tests(severity="report"), peaked_for_tests(at_least=0.1))
@@ -94,7 +94,6 @@ def peak(check: Check, m: Measurements) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("check", CASES)
 def test_the_memory_does_not_grow_with_the_rows(check: Check) -> None:
