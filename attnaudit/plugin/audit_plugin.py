@@ -14,7 +14,13 @@ from attnaudit import __version__
 from attnaudit.devices import AUTO, device_in_advance
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
-from attnaudit.plugin.case_collection import attach_cases, declare_uncollected, is_audit_function, parametrize_cases
+from attnaudit.plugin.case_collection import (
+    attach_cases,
+    declare_uncollected,
+    deselect_cases,
+    is_audit_function,
+    parametrize_cases,
+)
 from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repetition
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
@@ -171,6 +177,11 @@ class AuditPlugin:
             items.clear()
         elif errors:
             raise pytest.UsageError(*dict.fromkeys(errors.values()))
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Record which gates an option such as -k leaves out."""
+        if self.state is not None:
+            deselect_cases(items, self.state)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:

@@ -196,6 +196,14 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
     return errors
 
 
+def deselect_cases(items: Sequence[pytest.Item], state: RunState) -> None:
+    """Record the gates whose cases were deselected. A gate that loses its cases in another way was removed."""
+    from attnaudit.run import Case
+
+    cases = map(_case_of, items)
+    state.deselected.update((case.model, case.data, case.check.id) for case in cases if isinstance(case, Case))
+
+
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
     """Return the case among the parameters of an item; None if there is none."""
     from attnaudit.run import Case

@@ -11,6 +11,7 @@ from attnaudit.errors import AuditError
 from attnaudit.plugin.case_collection import policy_declaration
 from attnaudit.plugin.files_left_out import files_left_out
 from attnaudit.plugin.rerun import rerun_command
+from attnaudit.plugin.selection import collects_only_some
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 from attnaudit.plugin.workers import is_worker
 
@@ -47,6 +48,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
     plan = Plan(
         gates=list(state.declared.values()),
         selected=state.selected,
+        left_out=[key for key in state.declared if key in state.deselected or collects_only_some(config)],
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
         effective_policy=declared_policy(state),
         files_left_out=files_left_out(state, config),

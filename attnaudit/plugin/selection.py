@@ -54,6 +54,11 @@ def selecting_options(config: pytest.Config) -> list[str]:
     return chosen
 
 
+def collects_only_some(config: pytest.Config) -> bool:
+    """Return whether pytest may not even collect what an option leaves out. Only some selecting options do this."""
+    return bool(config.getoption("lf", False)) or any("::" in argument for argument in config.args)
+
+
 def stopping_option(session: pytest.Session) -> str:
     """Return the option that ended the session after a failure, such as "-x"; "" if it ran to its end."""
     most = session.config.getoption("maxfail", 0) or 0

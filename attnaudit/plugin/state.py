@@ -78,6 +78,7 @@ class RunState:
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
         conflicts: The id of a check that was declared again with different arguments -> message.
         selected: The cases that this process selected.
+        deselected: The gates with a case that pytest or a plugin reported as deselected.
         files_with_checks: The test files that declare checks.
         test_modules: The test files that were collected, with or without checks -> the module; None if it was not
             imported.
@@ -103,6 +104,7 @@ class RunState:
     first_declared: dict[str, tuple[Check, str]] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
+    deselected: set[GateKey] = field(default_factory=set)
     files_with_checks: set[Path] = field(default_factory=set)
     test_modules: dict[Path, ModuleType | None] = field(default_factory=dict)
     collected_files: dict[Path, str] = field(default_factory=dict)

@@ -49,7 +49,7 @@ def settle(
             tests.setdefault(case.key, []).append(case.test)
     records = {key[:3]: record for key, record in outcomes.records.items()}
     exceptions = plan.effective_policy.exceptions if plan.effective_policy else []
-    informational = informational_gates(plan.effective_policy, models)
+    informational, left_out = informational_gates(plan.effective_policy, models), set(plan.left_out)
     families = {model.name: model.family for model in models}
     return [
         _informational(gate, families[gate.model], tests.get(gate.key, []))
@@ -60,7 +60,7 @@ def settle(
             tests.get(gate.key, []),
             outcomes,
             exception=_exception_for(gate, exceptions),
-            left_out_by=left_out_by,
+            left_out_by=left_out_by if gate.key in left_out else (),
             stopped_by=stopped_by,
         )
         for gate in plan.gates

@@ -60,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         gates: Every gate of the policy on every model and data set, selected or not.
         selected: The cases that pytest selected, in the order of collection.
+        left_out: The gates that an option of the user may have left out. A plugin removed any other gate without a
+            case.
         policy: The policy file that the checks come from; None if they come from no file or from several files.
         effective_policy: All checks of the run; None if none were collected.
         files_left_out: Test file -> the reason why it was not collected. These files may contain @audit functions, so
@@ -68,6 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     gates: list[DeclaredGate] = []
     selected: list[SelectedCase] = []
+    left_out: list[GateKey] = []
     policy: PolicyRecord | None = None
     effective_policy: EffectivePolicy | None = None
     files_left_out: dict[str, str] = {}
@@ -86,6 +89,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Plan(
             gates=list(gates.values()),
             selected=list(selected.values()),
+            left_out=list(dict.fromkeys(key for plan in plans for key in plan.left_out)),
             policy=next((plan.policy for plan in plans if plan.policy is not None), None),
             effective_policy=next((p.effective_policy for p in plans if p.effective_policy is not None), None),
             files_left_out={file: why for plan in plans for file, why in plan.files_left_out.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.audited_project import LENGTH, PEAK, RED, AuditedProject, Run
+from tests.audited_project import GREEN, LENGTH, PEAK, RED, AuditedProject, Run
 
 # Each test runs pytest in a process of its own: minutes together.
 pytestmark = pytest.mark.slow
@@ -68,6 +68,21 @@ def test_a_selection_in_the_configuration_file_makes_the_run_partial(audited: Au
     run = audited.pytest()
     assert_partial(audited, run, LENGTH, "left out by -k attention_peak")
     assert f"options from addopts: -k {PEAK}" in run.process.out
+
+
+def test_an_option_does_not_leave_out_a_gate_that_a_conftest_removes(audited: AuditedProject) -> None:
+    audited.set_options("-m", "'not slow'")
+    audited.extend("def pytest_collection_modifyitems(items):\n    items.pop()")
+    audited.assert_red(audited.pytest(), {LENGTH: "open: a plugin or a conftest.py removed its test from the run"})
+
+
+def test_an_option_does_not_leave_out_a_gate_of_a_function_that_pytest_does_not_collect(
+    audited: AuditedProject,
+) -> None:
+    audited.set_options("-m", "'not slow'")
+    second = "@audit(LENGTH)\ndef check_length(check):\n    check.enforce()\n"
+    audited.write("test_audit.py", f"{GREEN.replace('PEAK, LENGTH)', 'PEAK)')}\n{second}")
+    audited.assert_red(audited.pytest(), {LENGTH: "open: no collected test judges this gate"})
 
 
 def test_one_of_two_models_makes_the_run_partial(audited: AuditedProject) -> None:

@@ -18,11 +18,18 @@ MODEL, DATA, CHECK = "release", "reviews", "agreement"
 KNOWN = PolicyException(check=CHECK, reason="known, see the model card")
 
 
-def plan(tests: Sequence[str] = ("t",), *, declared_by: str = "t", exceptions: Sequence[PolicyException] = ()) -> Plan:
+def plan(
+    tests: Sequence[str] = ("t",),
+    *,
+    declared_by: str = "t",
+    exceptions: Sequence[PolicyException] = (),
+    left_out: bool = False,
+) -> Plan:
     """Return a plan with one gate and these tests for it."""
     return Plan(
         gates=[DeclaredGate(model=MODEL, data=DATA, check=CHECK, test=declared_by)],
         selected=[SelectedCase(test=test, model=MODEL, data=DATA, check=CHECK) for test in tests],
+        left_out=[(MODEL, DATA, CHECK)] if left_out else [],
         effective_policy=EffectivePolicy(sha256="", checks=[], exceptions=list(exceptions)),
     )
 
@@ -123,7 +130,12 @@ def test_a_gate_that_no_test_judges_is_open() -> None:
 def test_a_gate_that_the_user_left_out_is_not_selected() -> None:
     options = ("-k agreement", "the test ids on the command line")
     reason = "left out by -k agreement and the test ids on the command line"
-    assert settled(plan(()), Outcomes(), left_out_by=options) == ("not selected", reason)
+    assert settled(plan((), left_out=True), Outcomes(), left_out_by=options) == ("not selected", reason)
+
+
+def test_a_gate_that_the_option_of_the_user_did_not_leave_out_is_open() -> None:
+    assert settled(plan(()), Outcomes(), left_out_by=["-m 'not slow'"])[0] == "open"
+    assert settled(plan((), declared_by=""), Outcomes(), left_out_by=["-m 'not slow'"])[0] == "open"
 
 
 def test_a_selected_gate_that_did_not_run_is_open_although_others_were_left_out() -> None:

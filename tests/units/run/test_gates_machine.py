@@ -151,6 +151,7 @@ class GatesMachine(RuleBasedStateMachine):
                 for test, gate in GATE_OF.items()
                 if test in self.truth.present
             ],
+            left_out=GATES if self.truth.user_left_out else [],
             effective_policy=EffectivePolicy(sha256="", checks=[], exceptions=exceptions),
             files_left_out={"test_other.py": "not collected"} if self.truth.file_left_out else {},
         )
