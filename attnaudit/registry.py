@@ -8,11 +8,13 @@ decorator. Nothing is imported before it is needed.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from attnaudit.errors import AuditError, nearest
@@ -24,6 +26,16 @@ T = TypeVar("T")
 def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of a group. The files of all packages in the folders of sys.path are read for it."""
     return entry_points(group=group)
+
+
+def _file_of(item: object) -> str:
+    """Return the file that contains the code of a function or a class; "" if there is no such file."""
+    members = vars(item).values() if isinstance(item, type) else ()
+    for one in (inspect.unwrap(item) if callable(item) else item, *members):
+        file = getattr(getattr(one, "__code__", None), "co_filename", "")
+        if file and Path(file).is_file():
+            return str(Path(file).resolve())
+    return ""
 
 
 class Registry(Generic[T]):
@@ -43,6 +55,7 @@ class Registry(Generic[T]):
         self._decorator = decorator
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
+        self._file: dict[str, str] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that registers an object.
@@ -67,6 +80,13 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}. "
                     "Rename one of them."
                 )
+            file = _file_of(item)
+            # pytest gives the same module name to all conftest.py files, so their origins can be equal.
+            if file and self._file.get(name, file) != file:
+                raise AuditError(
+                    f"{self.kind} '{name}' is registered twice, in {self._file[name]} and in {file}. Rename one of "
+                    "them."
+                )
             installed = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
             if installed is not None and installed.value.replace(":", ".") != origin:
                 raise AuditError(
@@ -75,9 +95,15 @@ class Registry(Generic[T]):
                 )
             self._known[name] = item
             self._origin[name] = origin
+            if file:
+                self._file[name] = file
             return item
 
         return add
+
+    def forget_files(self) -> None:
+        """Let a file register the names of another file, because the files of another project are read next."""
+        self._file.clear()
 
     def _import_modules(self) -> None:
         """Import the modules of the registry's package, which register their objects."""
@@ -175,3 +201,9 @@ datasets: Registry[Callable[[], Any]] = Registry(
 checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")
 measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.measures")
 checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks.builtin")
+
+
+def begin_project() -> None:
+    """Let files register names again that the files of another project registered before in this process."""
+    for registry in (models, datasets, checkpoint_formats, measures, checks):
+        registry.forget_files()

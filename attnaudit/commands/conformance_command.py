@@ -16,7 +16,7 @@ from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, DataError, ModelError, require_reachable, shown_error
 from attnaudit.formatting import terminal_safe, without_commands
 from attnaudit.records import ConformanceResult
-from attnaudit.registry import models
+from attnaudit.registry import begin_project, models
 
 if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
@@ -98,6 +98,7 @@ def read_conftests() -> None:
     Raises:
         ModelError: One of the files cannot be imported.
     """
+    begin_project()
     for path in (p for p in map(Path, CONFTESTS) if p.is_file()):
         # pytest gives its modules the same name. The hash of a model contains the module of its classes.
         spec = importlib.util.spec_from_file_location("conftest", path)

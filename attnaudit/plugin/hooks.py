@@ -36,6 +36,9 @@ def pytest_load_initial_conftests(
         pytest.UsageError: A conftest ended the program, or an unknown option resembles one of the audit. (If a conftest
             could end the program with status 0, the audit would seem to have passed.)
     """
+    registry = sys.modules.get("attnaudit.registry")  # imported if this process ran another session, or another plugin
+    if registry is not None:
+        registry.begin_project()
     audits = bool(early_config.known_args_namespace.model or configured(early_config, "audit_model"))
     if audits:
         let_waiting_threads_sleep()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
 import attnaudit
@@ -25,6 +29,31 @@ def test_a_name_is_registered_only_once() -> None:
     own.register("one")(test_a_shipped_name_is_not_replaced)
     with pytest.raises(AuditError, match="thing 'one' is registered twice"):
         own.register("one")(test_a_name_is_registered_only_once)
+
+
+def conftest(folder: Path, kind: str) -> ModuleType:
+    """Import a conftest.py that defines `one`. pytest gives all of them the same module name."""
+    folder.mkdir()
+    path = folder / "conftest.py"
+    path.write_text(f"{kind} one{'()' if kind == 'def' else ''}:\n    def run(self): pass\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("conftest", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("kind", ["def", "class"])
+def test_two_conftest_files_do_not_register_the_same_name(tmp_path: Path, kind: str) -> None:
+    own: Registry[object] = Registry("thing", "attnaudit.no_such_group")
+    first, second = conftest(tmp_path / "root", kind), conftest(tmp_path / "audits", kind)
+    own.register("one")(first.one)
+    own.register("one")(first.one)
+    with pytest.raises(AuditError, match=r"thing 'one' is registered twice, in .*root.* and in .*audits.*Rename one"):
+        own.register("one")(second.one)
+    own.forget_files()  # as for the conftest.py of another project
+    own.register("one")(second.one)
 
 
 @pytest.mark.parametrize("name", ["register_model", "register_dataset"])
