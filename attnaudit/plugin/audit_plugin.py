@@ -23,7 +23,7 @@ from attnaudit.plugin.case_collection import (
 )
 from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repetition
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
-from attnaudit.plugin.closing import amend_run, close_run
+from attnaudit.plugin.closing import amend_run, announce_failure, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.interrupts import TerminationHandler
@@ -183,19 +183,24 @@ class AuditPlugin:
         if self.state is not None:
             deselect_cases(items, self.state)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Before the first case runs, record the gates and cases to judge. A crash can then hide none of them.
 
-        At this point, other plugins have already deselected cases.
+        At this point, other plugins have already deselected cases. After the last case, let pytest fail if a gate is
+        open.
         """
         state, config = self.state, self.config
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
         if state is None or not names_a_model(config) or config.option.collectonly or collection_failed:
-            return
+            return (yield)
         plan_cases(state, session)
         if state.selected or is_controller(config):
             self._termination.install(config)
+        result = yield
+        if state.begun:
+            announce_failure(state, session)
+        return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

@@ -41,31 +41,18 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         state: The run, in the process that writes it.
         session: The session of pytest, which has run all its tests or was stopped.
     """
-    from attnaudit.model_families import unvalidated_models
-    from attnaudit.run.finish_run import RunEnding, finish_run, measured_models
-    from attnaudit.run.gates import run_status, settle
-    from attnaudit.run.plan import Plan
+    from attnaudit.run.finish_run import RunEnding, finish_run
+    from attnaudit.run.gates import run_status
 
-    declared = Plan(
-        gates=list(state.declared.values()),
-        selected=state.selected,
-        # If pytest ended while it collected, no plan was written.
-        effective_policy=None if state.usage_errors else declared_policy(state),
-    )
-    plan = Plan.joined([state.folder.read_plan(), declared])
+    if state.announced:  # pytest counted a failed test that there is not
+        session.testsfailed = 0
+        if session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = pytest.ExitCode.OK
     base = int(session.exitstatus)
-    models = measured_models(state.folder.read_parts())
-    unvalidated = unvalidated_models(plan.effective_policy, models)
-    gates: list[GateRecord] = []
+    plan, gates, unvalidated = _settled(state, session)
     if not state.usage_errors:
-        gates = settle(
-            plan,
-            state.outcomes,
-            models=models,
-            left_out_by=selecting_options(session.config),
-            stopped_by=stopping_option(session),
-        )
-        _require_an_audit(state, plan, gates, base)
+        if base in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            state.problem = _nothing_audited(state, plan, gates)
         _report_failures(state, plan, gates, session)
         _report_unvalidated(state, plan, unvalidated, session)
         base = _report_conflicts(state, session, base)
@@ -93,6 +80,60 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         state.run_record = finish_run(state.folder, state.context, plan, state.outcomes, ending)
     except AuditError as error:
         _writing_failed(state, error, session)
+
+
+def announce_failure(state: RunState, session: pytest.Session) -> None:
+    """Let pytest count a failed test if the run will fail although all of its tests passed.
+
+    pytest calls `pytest_sessionfinish` with the exit status that follows from the tests, and `close_run` cannot change
+    this argument. Without the failed test, the argument would be 0. A hook that ends the process with it, as in
+    `os._exit(exitstatus)`, would then hide that a gate is open.
+
+    Args:
+        state: The run, in the process that writes it.
+        session: The session of pytest, which has run all its tests.
+    """
+    from attnaudit.run.conflicting_parts import conflicts
+    from attnaudit.run.gates import run_status
+
+    if session.testsfailed or not session.testscollected:
+        return  # pytest's own exit status is not 0
+    plan, gates, unvalidated = _settled(state, session)
+    status = run_status(gates, files_left_out=plan.files_left_out, unvalidated=unvalidated)
+    refused = status == "partial" and state.context.ci and not state.context.allow_partial
+    if status == "failed" or refused or _nothing_audited(state, plan, gates) or conflicts(state.folder):
+        session.testsfailed = 1
+        state.announced = True
+
+
+def _settled(state: RunState, session: pytest.Session) -> tuple[Plan, list[GateRecord], list[UnvalidatedModel]]:
+    """Return the plan of a run, the outcomes of its gates, and the models that its policy was not validated on.
+
+    If there are usage errors, no gate has an outcome.
+    """
+    from attnaudit.model_families import unvalidated_models
+    from attnaudit.run.finish_run import measured_models
+    from attnaudit.run.gates import settle
+    from attnaudit.run.plan import Plan
+
+    declared = Plan(
+        gates=list(state.declared.values()),
+        selected=state.selected,
+        # If pytest ended while it collected, no plan was written.
+        effective_policy=None if state.usage_errors else declared_policy(state),
+    )
+    plan = Plan.joined([state.folder.read_plan(), declared])
+    models = measured_models(state.folder.read_parts())
+    gates: list[GateRecord] = []
+    if not state.usage_errors:
+        gates = settle(
+            plan,
+            state.outcomes,
+            models=models,
+            left_out_by=selecting_options(session.config),
+            stopped_by=stopping_option(session),
+        )
+    return plan, gates, unvalidated_models(plan.effective_policy, models)
 
 
 def amend_run(state: RunState, exit_status: int, junit_file: Path | None) -> None:
@@ -165,10 +206,8 @@ def _add_problem(state: RunState, error: AuditError) -> None:
         state.problem = f"{state.problem.rstrip('.')}. {message}" if state.problem else message
 
 
-def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """If nothing was audited, record this as the problem of the run, unless pytest failed."""
-    if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        return
+def _nothing_audited(state: RunState, plan: Plan, gates: Sequence[GateRecord]) -> str:
+    """Return why a run audited nothing although pytest did not fail; "" if it audited something."""
     if gates:
         states: dict[str, set[str]] = {}
         for gate in gates:
@@ -178,14 +217,15 @@ def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], 
             only = all(states[model] == {"excepted"} for model in excepted)
             which = "every gate" if only else "every gate that is not informational"
             where = f" of {listed(excepted)}" if len(excepted) < len(states) else ""
-            state.problem = f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
+            return f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
     elif not plan.selected:
-        state.problem = (
+        return (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "
             "the audit, such as audits/ (`attnaudit init` writes one)."
         )
     elif not state.outcomes.ran:
-        state.problem = "every case of the audit was skipped: nothing was audited. Remove the skip."
+        return "every case of the audit was skipped: nothing was audited. Remove the skip."
+    return ""
 
 
 def _exit_status(

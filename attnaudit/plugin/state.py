@@ -88,6 +88,7 @@ class RunState:
         first_failures: The model, the data set and the message of an error that concerns several cases -> the first
             test that failed because of it.
         begun: Whether the folder of the run was created.
+        announced: Whether pytest counts a failed test because the run will fail (see `announce_failure`).
         run_record: The content of audit.json, once the run has ended.
         problem: Why the run fails for a reason other than a failed test; "" if there is no such reason.
         plugin_errors: Errors of other plugins, which are raised after the run was written.
@@ -112,6 +113,7 @@ class RunState:
     collected_classes: list[type] = field(default_factory=list)
     first_failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
     begun: bool = False
+    announced: bool = False
     run_record: RunRecord | None = None
     problem: str = ""
     plugin_errors: list[Exception] = field(default_factory=list)

@@ -188,6 +188,24 @@ def test_a_process_that_ends_after_the_run_was_written_hides_no_failure(audited:
     audited.assert_not_verified(LENGTH)
 
 
+@pytest.mark.parametrize("spoiled", ["skip", "partial"])
+def test_a_hook_that_ends_the_process_with_the_exit_status_hides_no_open_gate(
+    audited: AuditedProject, spoiled: str
+) -> None:
+    """Projects whose threads do not end have such a hook."""
+    audited.extend("import os\n\ndef pytest_sessionfinish(session, exitstatus):\n    os._exit(exitstatus)\n")
+    assert audited.pytest().status == 0
+    if spoiled == "skip":
+        audited.extend(
+            "import pytest\n\ndef pytest_runtest_setup(item):\n" + IN_SECOND.format(action="pytest.skip('x')")
+        )
+        run = audited.pytest()
+    else:
+        run = audited.pytest("-k", PEAK, env={"CI": "1"})
+    assert run.status == 1, run.text
+    assert (run.audit["status"], run.audit["exit_status"]) == ("failed" if spoiled == "skip" else "partial", 1)
+
+
 def test_an_internal_error_is_red(audited: AuditedProject) -> None:
     audited.extend("def pytest_runtest_logstart(nodeid):\n    raise OSError('no space')\n")
     run = audited.pytest()
