@@ -17,7 +17,7 @@ calls = []
 @attnaudit.checks.check(title="Lucky", question="Is it the second time?")
 def lucky(measurements):
     calls.append(1)
-    return measurements.lengths * 0 + len(calls) * 5.0
+    return measurements.lengths * 0.01 + len(calls) * 5.0
 """
 WITH_LUCKY = GREEN.replace("@audit(PEAK, LENGTH)", "@audit(PEAK, known.get('lucky')(at_least=7))")
 #: The process of the second gate ends.
