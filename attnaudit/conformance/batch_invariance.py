@@ -94,8 +94,10 @@ def _compare_with_padded(e: Examples, *, left: int, right: int, what: str, advic
         if not short:
             return f"not compared: with more padding, every example would exceed {limit} tokens"
         e = Examples(e.adapter, short, e.thorough)
-    wide = widened(e.inputs, left=left, right=right)
-    _require_same_rows(e, wide, e.run(wide), list(range(len(e.instances))), what, advice)
+    for one in (e, e.long):
+        if one is not None and (limit is None or one.inputs.ids[TEXT].shape[1] + EXTRA_PADDING <= limit):
+            wide = widened(one.inputs, left=left, right=right)
+            _require_same_rows(one, wide, one.run(wide), list(range(len(one.instances))), what, advice)
     lengths = e.inputs.mask[TEXT].sum(1)
     return f"padding changes no row (lengths {int(lengths.min())} to {int(lengths.max())})"
 

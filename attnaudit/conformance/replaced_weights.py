@@ -42,6 +42,11 @@ def check_self_replacement(e: Examples) -> str:
     repeated = e.run(e.inputs, replace_with_own)
     what = "replacing attention with the model's own weights changes the logits"
     require_same_logits(repeated.logits, e.trace.logits, what, ADVICE)
+    if e.long is not None:
+        with_own = e.long.run(e.long.inputs, _replace(dict(e.long.trace.attention)))
+        require_same_logits(
+            with_own.logits, e.long.trace.logits, what, ADVICE, at=f"in a text of {_words(e.long)} words"
+        )
     missing = [site.key for site in e.sites if site.key not in offered]
     if missing:
         raise BrokenContractError(
@@ -93,6 +98,10 @@ def check_intervention(e: Examples) -> str:
             f"{ADVICE}"
         )
     return "the model uses replaced attention, and the trace contains it"
+
+
+def _words(e: Examples) -> int:
+    return len(e.instances[0].text.split())
 
 
 def _require_in_trace(found: Tensor, expected: Tensor, site: Site) -> None:

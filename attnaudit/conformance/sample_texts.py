@@ -20,6 +20,8 @@ DEFAULT_DATA, DEFAULT_COUNT = "movie-reviews", 36
 LONGEST = 256
 #: The largest number of examples in the quick suite, in the full suite, and in expensive checks.
 COUNT, FULL_COUNT, FEW = 6, 24, 4
+#: The largest number of words in the long example, and of its attention weights at all sites together.
+LONG_WORDS, LONG_WEIGHTS = 1024, 2**25
 
 
 @dataclass
@@ -30,11 +32,13 @@ class Examples:
         adapter: The adapter to check.
         instances: The instances to run it on.
         thorough: Whether the examples are for the full suite. Some checks then test more cases.
+        long_instance: An instance that is longer than all others; None if there is none that memory allows.
     """
 
     adapter: ModelAdapter
     instances: Sequence[Instance]
     thorough: bool = False
+    long_instance: Instance | None = None
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -62,6 +66,11 @@ class Examples:
         if len(self.instances) <= FEW:
             return self
         return Examples(self.adapter, spread(self.instances, FEW), self.thorough)
+
+    @cached_property
+    def long(self) -> Examples | None:
+        """The long instance alone, for checks of models that treat long texts differently; None if there is none."""
+        return None if self.long_instance is None else Examples(self.adapter, [self.long_instance], self.thorough)
 
     @property
     def device(self) -> torch.device:
@@ -159,7 +168,28 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
     longest = LONGEST if limit is None else min(LONGEST, max(1, limit // 2))
     first = list(instances[: 16 * count])
     short = [one for one in first if len(one.text.split()) <= longest] or spread(first, 2)[:1]
-    return Examples(adapter, _readable(adapter, spread(short, count)), thorough)
+    chosen = _readable(adapter, spread(short, count))
+    return Examples(adapter, chosen, thorough, _long_instance(adapter, first, chosen))
+
+
+def _long_instance(adapter: ModelAdapter, instances: Sequence[Instance], chosen: Sequence[Instance]) -> Instance | None:
+    """Return the longest instance that memory and the model allow, if it is longer than all chosen ones."""
+    limit = adapter.capabilities.max_tokens
+    most = LONG_WORDS if limit is None else min(LONG_WORDS, limit // 2)
+    rows = sum(site.heads for site in adapter.sites() if site.query is None)
+    squares = sum(site.heads for site in adapter.sites() if site.query is not None)
+    if squares:
+        most = min(most, int((LONG_WEIGHTS / squares) ** 0.5))
+    least = max(len(one.text.split()) for one in chosen)
+    longer = [one for one in instances if least < len(one.text.split()) <= most]
+    for one in sorted(longer, key=lambda one: (-len(one.text.split()), one.id)):
+        try:
+            tokens = int(adapter.collate([one]).mask[TEXT].sum())
+        except Exception:  # The checks run on other instances, and the audit reports the error.
+            return None
+        if tokens * rows + tokens**2 * squares <= LONG_WEIGHTS:
+            return one
+    return None
 
 
 def default_instances(adapter: ModelAdapter) -> list[Instance]:

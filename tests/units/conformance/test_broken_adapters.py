@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.conformance import CHECKS, full, quick
+from attnaudit.conformance import CHECKS, full, quick, sample_texts
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from tests.small_models import Encoder, adapter, dataset, parts, tokenize, tokenize_with_ends
@@ -78,6 +78,21 @@ class MovesWhenReplaced(PooledAttentionAdapter):
     def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
         trace = super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
         return trace if intervene is None else replace(trace, logits=trace.logits + 0.5)
+
+
+class MovesLongTextsWhenReplaced(MovesWhenReplaced):
+    """Takes another path for long texts if attention is not replaced."""
+
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        return (super() if inputs.ids[TEXT].shape[1] > 300 else super(MovesWhenReplaced, self)).run(inputs, **given)
+
+
+class CutsLongTexts(PooledAttentionAdapter):
+    """Gives texts of more than 300 positions, with their padding, another result."""
+
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return trace if inputs.ids[TEXT].shape[1] < 302 else replace(trace, logits=trace.logits + 0.5)
 
 
 class DetachesEmbeddings(PooledAttentionAdapter):
@@ -271,3 +286,27 @@ def test_an_exception_inside_the_adapter_becomes_a_clear_error() -> None:
         match=r"sites: the adapter raised ValueError at test_broken_adapters\.py:\d+ in encoder: expected 3 axes",
     ):
         quick(adapter(encoder=encoder), INSTANCES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"), [(MovesLongTextsWhenReplaced, "self_replacement"), (CutsLongTexts, "padding")]
+)
+def test_a_long_text_is_tested_although_short_ones_are_preferred(
+    kind: type[PooledAttentionAdapter], check: str
+) -> None:
+    broken = kind(**parts(2))
+    assert {one.outcome for one in quick(broken, INSTANCES)} == {"pass"}
+    long = replace(INSTANCES[0], id="long", text="good " * (300 if check == "padding" else 320))
+    found = "in a text of 320 words" if check == "self_replacement" else "3 more padding tokens"
+    with pytest.raises(AdapterError, match=rf"is not audited \({check}\):\n.*{found}"):
+        quick(broken, [*INSTANCES, long])
+
+
+def test_the_long_text_is_chosen_by_the_number_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [replace(INSTANCES[0], id=str(n), text="good " * n) for n in (300, 310, 320)]
+    chosen = []
+    for most in (320, 315, 305, 299):
+        monkeypatch.setattr(sample_texts, "LONG_WEIGHTS", most)
+        long = sample_texts.examples(adapter(2), [*INSTANCES, *texts]).long
+        chosen.append(long and len(long.instances[0].text.split()))
+    assert chosen == [320, 310, 300, None]
