@@ -18,6 +18,10 @@ from attnaudit.statistics.group_names import GroupNames
 
 #: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.
 FEW_GROUPS = 10
+#: Intervals of means are too narrow if the skewness is above `SKEWED` and there are fewer than `SOURCES_OF_SKEWED`
+#: sources (see benchmarks/coverage.md).
+SKEWED = 2.0
+SOURCES_OF_SKEWED = 500
 #: The largest number of rows, and of numbers of these rows, that are summed at once. It limits the memory.
 ROWS_AT_ONCE = 2**16
 NUMBERS_AT_ONCE = 2**19
@@ -155,6 +159,24 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
     return (
         f"most rows come from a few of the {len(groups)} sources, and all sources together give only as much "
         f"information as {groups.effective:.1f} sources of equal size"
+    )
+
+
+def narrow_interval_warning(residuals: Floats, groups: Groups, effective: float) -> str:
+    """Return a clause that warns of an interval that may be too narrow according to simulations; "" for no warning."""
+    few, sources = few_sources_warning(groups, effective), len(groups)
+    if few:
+        return (
+            f"{few}, so the interval may be too narrow: in simulations of skewed values from so few sources, 95% "
+            "intervals contained the true mean in 91% of samples"
+        )
+    skewness = float((residuals**3).mean() / max(float((residuals**2).mean()) ** 1.5, 1e-300))
+    if abs(skewness) <= SKEWED or sources >= SOURCES_OF_SKEWED:
+        return ""
+    return (
+        f"the values are strongly skewed (skewness {skewness:.1f}) and come from fewer than {SOURCES_OF_SKEWED} "
+        "sources, so the interval may be too narrow: in simulations of such values, 95% intervals contained the true "
+        "mean in as few as 90% of samples"
     )
 
 

@@ -16,7 +16,15 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.disk_arrays.filed_arrays import filled, written
 from attnaudit.records import Interval
 from attnaudit.statistics.bootstrap_samples import Statistic, resampled
-from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
+from attnaudit.statistics.groups import (
+    FEW_GROUPS,
+    Groups,
+    few_sources_warning,
+    jackknife_error,
+    leverage,
+    mean_error,
+    narrow_interval_warning,
+)
 from attnaudit.statistics.interval_estimate import (
     IntervalEstimate,
     clip,
@@ -33,10 +41,6 @@ from attnaudit.statistics.shares import ShareSample, weighted_share
 PSEUDO_SOURCES = 2.0
 #: The step of the numerical derivative in `linearised_interval`, as a fraction of a row.
 STEP = 1e-3
-#: Intervals of means are too narrow if the skewness is above `SKEWED` and there are fewer than `SOURCES_OF_SKEWED`
-#: sources (see benchmarks/coverage.md).
-SKEWED = 2.0
-SOURCES_OF_SKEWED = 500
 #: A quantile of the studentised bootstrap is at most this many times that of Student's t.
 WIDEST = 4.0
 #: The denominator of a ratio must be more than this many standard errors above 0.
@@ -156,7 +160,9 @@ def ratio_interval(
         return centre, np.sqrt(estimate * (count - 1) / count) / size
 
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
-    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
+    coverage_warning = narrow_interval_warning(
+        (above - ratio * below)[groups.rows], groups, min(effective, freedom + 1)
+    )
     share = weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None
     del above, below  # they need not be in memory while samples are drawn
 
@@ -215,24 +221,6 @@ def _sums_of_two(above: Floats, below: Floats, groups: Groups, ratio: float | No
         return np.column_stack([one if ratio is None else one - ratio * other, other])
 
     return groups.sums_of(columns, 2)
-
-
-def _coverage_warning(residuals: Floats, groups: Groups, effective: float) -> str:
-    """Return a clause that warns of an interval that may be too narrow according to simulations; "" for no warning."""
-    few, sources = few_sources_warning(groups, effective), len(groups)
-    if few:
-        return (
-            f"{few}, so the interval may be too narrow: in simulations of skewed values from so few sources, 95% "
-            "intervals contained the true mean in 91% of samples"
-        )
-    skewness = float((residuals**3).mean() / max(float((residuals**2).mean()) ** 1.5, 1e-300))
-    if abs(skewness) <= SKEWED or sources >= SOURCES_OF_SKEWED:
-        return ""
-    return (
-        f"the values are strongly skewed (skewness {skewness:.1f}) and come from fewer than {SOURCES_OF_SKEWED} "
-        "sources, so the interval may be too narrow: in simulations of such values, 95% intervals contained the true "
-        "mean in as few as 90% of samples"
-    )
 
 
 def _unvaried_interval(
