@@ -34,9 +34,11 @@ from attnaudit.statistics.weighted_share import weighted_share_interval
 
 #: Kind of output on which effects are measured -> suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
-#: The names of two details.
+#: The names of four details.
 PRECISION = "precision: effect of a token drawn according to attention, as a share of the largest effect"
 BY_CHANCE = "the same for a token drawn at random"
+QUARTER = "share of the texts on which the cosine is at least a quarter of the way from equal weights to 1"
+UNWEIGHTED = "share at a quarter of the way, if every text whose tokens have unequal effects counts the same"
 #: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Attention points at the influential tokens of a text if its c_x (see `Pointing`) is at least this limit. If a text
@@ -300,20 +302,21 @@ class Pointing(PerInstanceCheck):
         )
 
     def in_words(self, evidence: Evidence) -> str:
-        precision, by_chance = (evidence.details.get(name) for name in (PRECISION, BY_CHANCE))
+        precision, by_chance, unweighted = (evidence.details.get(name) for name in (PRECISION, BY_CHANCE, UNWEIGHTED))
         if evidence.value is None or not isinstance(precision, float) or not isinstance(by_chance, float):
             return ""
         drawn = (
             f"On average, the effect of a token drawn according to attention is {percentage(precision)} of the effect "
             f"of the most influential token. For a token drawn at random, it is {percentage(by_chance)}."
         )
-        if self.measure == "share":
-            share = percentage(evidence.value)
-            return (
-                f"On {share} of the texts, attention points at the influential tokens rather than at others. (Texts "
-                f"whose tokens have larger and more unequal effects count more.) {drawn}"
-            )
-        return drawn
+        if self.measure == "cosine" or not isinstance(unweighted, float):
+            return drawn
+        balanced = "every class counts the same, and " if self.classes == "balanced" else ""
+        return (
+            f"On {percentage(evidence.value)} of the texts, attention points at the influential tokens rather than at "
+            f"others. In this share, {balanced}texts whose tokens have larger and more unequal effects count more. If "
+            f"every text counts the same, it is {percentage(unweighted)}. {drawn}"
+        )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         rows = np.flatnonzero(~np.isnan(values))
@@ -331,16 +334,17 @@ class Pointing(PerInstanceCheck):
             return {}
         cosine, uniform = (np.where(largest == 0, 0.0, part) for part in (cosine, uniform))
         precision, by_chance = float(weights @ drawn / total), float(weights @ drawn_uniform / total)
+        gain, room = (part[rows] for part in _gain_and_room(measurements, column))
+        unequal = room > ROUNDING * largest
         other = "logits" if self.on == "probabilities" else "probabilities"
         details: dict[str, Detail] = {
             "mean cosine, weighted by the largest effect": float(effect @ cosine / total),
             "the same with uniform weights": float(effect @ uniform / total),
             PRECISION: precision,
             BY_CHANCE: by_chance,
-            "share of the texts on which the cosine is at least a quarter of the way from equal weights to 1": (
-                self._value_of(measurements, column, "share")
-            ),
+            QUARTER: self._value_of(measurements, column, "share"),
             "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
+            UNWEIGHTED: float((_pointed(gain, room, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),

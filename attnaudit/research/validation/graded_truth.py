@@ -142,8 +142,8 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
                 share=gate.threshold,
                 source="definition",
                 sentence=f"A pass guarantees, with 95% confidence, that attention points clearly better than equal "
-                f"weights on at least {gate.threshold:.0%} of the texts. Texts whose tokens have larger and "
-                "more unequal effects count more",
+                f"weights on at least {gate.threshold:.0%} of the texts. Every class counts the same, and texts whose "
+                "tokens have larger and more unequal effects count more",
             )
     graded = [model for members in graded_mechanisms(models).values() for model in members]
     passing = [_level(model) for model in graded if gates and not score(model, gates).alarm]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.builtin import pointing as check
+from attnaudit.checks.class_weights import Classes
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
@@ -208,6 +209,19 @@ def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:
     assert half[name] == record.value
     with pytest.raises(CheckError, match=r"at_least is 1\.2"):
         checks.Pointing(at_least=1.2, measure="share")
+
+
+@pytest.mark.parametrize("classes", ["balanced", "as_sampled"])
+def test_the_words_on_the_share_name_its_weights_and_the_share_without_them(classes: Classes) -> None:
+    """Attention is right only on the rare class, whose effects are three times as large."""
+    cue, attention = np.array([0.0, 1.0, 0.0, 0.0]), np.array([0.02, 0.94, 0.02, 0.02])
+    rows = [(attention, 3 * cue)] * 10 + [(attention[::-1], cue)] * 90 + [(attention, 0 * cue)] * 5
+    m = with_rows(rows, labels=[1] * 10 + [0] * 95)
+    record = checks.Pointing(at_least=0.5, measure="share", classes=classes).judge(m)
+    assert record.value == pytest.approx(0.76 if classes == "balanced" else 0.25, abs=0.01)
+    assert record.details[check.UNWEIGHTED] == pytest.approx(0.1)  # The texts without effects do not count.
+    assert "If every text counts the same, it is 10%." in record.in_words
+    assert ("every class counts the same" in record.in_words) == (classes == "balanced")
 
 
 def test_a_text_at_exactly_a_quarter_of_the_way_counts() -> None:
