@@ -27,11 +27,7 @@ ASKED = {
 }
 #: Claims that hold for small models over three seeds. The others may come out either way.
 HOLD: dict[str, set[str]] = {
-    "jain-wallace": {
-        "attention agrees little",
-        "other attention gives the same output",
-        "the search falls short",
-    },
+    "jain-wallace": {"other attention gives the same output", "the search falls short"},
     "meister": {"influence is spread", "states over inputs, gradient"},
     "tutek-snajder": {"tying keeps F1", "states retain more", "one state says less"},
     "wen": set(),  # with so few texts, rounding in the training changes the ranking
@@ -39,7 +35,7 @@ HOLD: dict[str, set[str]] = {
 }
 #: Claims that small models never contradict, though three seeds may leave them undecided.
 NOT_REVERSED = {
-    "jain-wallace": {"without context it agrees more", "permuting changes little"},
+    "jain-wallace": {"attention agrees little", "without context it agrees more", "permuting changes little"},
     "meister": {"states over inputs, leave-one-out"},
     "tutek-snajder": {"tying is fragile", "mlm is fragile", "mlm keeps F1"},
     "wen": {"additive-over-dot", "adversary-keeps-ranking"},

@@ -34,7 +34,7 @@ from attnaudit.statistics.weighted_share import weighted_share_interval
 
 #: Kind of output on which effects are measured -> suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
-#: The names of four details.
+#: Names of details.
 PRECISION = "precision: effect of a token drawn according to attention, as a share of the largest effect"
 BY_CHANCE = "the same for a token drawn at random"
 QUARTER = "share of the texts on which the cosine is at least a quarter of the way from equal weights to 1"
@@ -291,8 +291,8 @@ class Pointing(PerInstanceCheck):
 
     def note(self, measurements: Measurements, values: Floats) -> str:
         equal = not np.isnan(values).all() and self._value_of(measurements, self._column()) is None
-        undefined = "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
-        return join_remarks([undefined if equal else "", note_on_classes(measurements, self.classes)])
+        why = "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
+        return join_remarks([why if equal else "", note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         count = int(np.count_nonzero(~np.isnan(values)))
@@ -333,18 +333,17 @@ class Pointing(PerInstanceCheck):
         if total == 0:
             return {}
         cosine, uniform = (np.where(largest == 0, 0.0, part) for part in (cosine, uniform))
-        precision, by_chance = float(weights @ drawn / total), float(weights @ drawn_uniform / total)
-        gain, room = (part[rows] for part in _gain_and_room(measurements, column))
-        unequal = room > ROUNDING * largest
+        gain, possible = (part[rows] for part in _gains(measurements, column))
+        unequal = possible > ROUNDING * largest
         other = "logits" if self.on == "probabilities" else "probabilities"
         details: dict[str, Detail] = {
             "mean cosine, weighted by the largest effect": float(effect @ cosine / total),
             "the same with uniform weights": float(effect @ uniform / total),
-            PRECISION: precision,
-            BY_CHANCE: by_chance,
+            PRECISION: float(weights @ drawn / total),
+            BY_CHANCE: float(weights @ drawn_uniform / total),
             QUARTER: self._value_of(measurements, column, "share"),
             "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
-            UNWEIGHTED: float((_pointed(gain, room, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
+            UNWEIGHTED: float((_pointed(gain, possible, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),
@@ -355,8 +354,8 @@ class Pointing(PerInstanceCheck):
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
         for index, name in enumerate(() if measurements.no_decision else measurements.classes):
-            of_class = measurements.predicted == index
-            details[f"value where '{name}' is predicted"] = self._value_of(measurements, column, chosen=of_class)
+            value = self._value_of(measurements, column, chosen=measurements.predicted == index)
+            details[f"value where '{name}' is predicted"] = value
         return details
 
     def _against_shapley(self, measurements: Measurements, rows: Integers) -> dict[str, Detail]:
@@ -422,14 +421,12 @@ def _gains(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
     nothing = _without_effect(largest)
     gain: Floats = np.where(nothing, 0.0, largest * (cosine - uniform))
     possible: Floats = np.where(nothing, 0.0, largest * np.maximum(1 - uniform, 0.0))
-    possible = np.where(np.isnan(gain), np.nan, possible)
-    return gain, possible
+    return gain, np.where(np.isnan(gain), np.nan, possible)
 
 
 def _without_effect(largest: Floats) -> Mask:
     """Return an (n,) mask, True at texts in which no token has an effect; all False if no text has an effect."""
-    mask: Mask = (largest == 0) & bool((largest > 0).any())
-    return mask
+    return np.asarray((largest == 0) & bool((largest > 0).any()))
 
 
 def _pointed(gain: Floats, possible: Floats, limit: float) -> Floats:

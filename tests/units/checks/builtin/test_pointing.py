@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.builtin import pointing as check
-from attnaudit.checks.class_weights import Classes
+from attnaudit.checks.builtin.class_weights import Classes
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
