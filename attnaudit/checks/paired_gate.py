@@ -17,16 +17,22 @@ from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.formatting import number
-from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
+from attnaudit.records import (
+    BASELINE_NAMES,
+    BaselineComparison,
+    BaselineName,
+    CheckRecord,
+    Direction,
+    Requirement,
+    WorstOrder,
+)
 from attnaudit.statistics.interval_estimate import equal_up_to, point
 from attnaudit.statistics.paired_difference import paired_difference
 from attnaudit.verdict_text import exceeds_margin
 
-#: Baseline -> its description.
-ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
 #: The argument that names the baseline in the canonical form of a policy. No other check may have an argument of this
 #: name.
-ANCHOR = "anchor"
+BASELINE_NAME = "baseline_name"
 #: The names of two details of the record.
 CANDIDATE, BASELINE = "value of this model", "value of the baseline"
 #: The number of significant digits of the numbers per instance, in baseline files and in comparisons with these files.
@@ -59,13 +65,13 @@ class PairedGate(Check):
 
     Args:
         base: The check whose values are compared. It has neither a threshold nor a reading.
-        anchor: The name of the baseline, "last" or "pinned".
+        baseline_name: The name of the baseline, "last" or "pinned".
         folder: The folder of the baseline files; None if the gate is only judged again, from recorded values.
         baseline: The numbers of the baseline. A declaration leaves them out, and the run adds them.
     """
 
     base: Check
-    anchor: Anchor
+    baseline_name: BaselineName
     folder: str | None = None
     baseline: BaselineNumbers | None = field(default=None, compare=False, repr=False)
 
@@ -84,13 +90,18 @@ class PairedGate(Check):
             )
 
     @property
+    def release(self) -> str:
+        """The release that is the baseline, such as "last release"."""
+        return BASELINE_NAMES[self.baseline_name]
+
+    @property
     def name_in_errors(self) -> str:
-        return f"{self.base.name_in_errors}, compared with the {ANCHORS[self.anchor]}"
+        return f"{self.base.name_in_errors}, compared with the {self.release}"
 
     @property
     def parameters(self) -> dict[str, Parameter]:
         shared = {name: getattr(self, name) for name in CheckArguments.argument_names()}
-        return {**self.base.parameters, **shared, ANCHOR: self.anchor}
+        return {**self.base.parameters, **shared, BASELINE_NAME: self.baseline_name}
 
     @property
     def family(self) -> str:
@@ -98,11 +109,11 @@ class PairedGate(Check):
 
     @property
     def title(self) -> str:
-        return f"Not worse than the {ANCHORS[self.anchor]}: {self.base.title}"
+        return f"Not worse than the {self.release}: {self.base.title}"
 
     @property
     def question(self) -> str:
-        return f"{self.base.question} Is the answer worse than for the {ANCHORS[self.anchor]}?"
+        return f"{self.base.question} Is the answer worse than for the {self.release}?"
 
     @property
     def why(self) -> str:
@@ -113,7 +124,7 @@ class PairedGate(Check):
 
     @property
     def when_failed(self) -> str:
-        return f"The model is worse than the {ANCHORS[self.anchor]}"
+        return f"The model is worse than the {self.release}"
 
     @property
     def unit(self) -> str:
@@ -121,7 +132,7 @@ class PairedGate(Check):
 
     @property
     def value_name(self) -> str:
-        return f"change of the {self._compared_name} since the {ANCHORS[self.anchor]}"
+        return f"change of the {self._compared_name} since the {self.release}"
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -138,7 +149,7 @@ class PairedGate(Check):
 
     @property
     def subject(self) -> str:
-        return f"{self.base.subject}.vs_{self.anchor}"
+        return f"{self.base.subject}.vs_{self.baseline_name}"
 
     @property
     def base_id(self) -> str:
@@ -200,7 +211,7 @@ class PairedGate(Check):
             defined=defined,
             undefined=dict(base.undefined),
             values=difference.differences,
-            values_label=f"change since the {ANCHORS[self.anchor]} per instance",
+            values_label=f"change since the {self.release} per instance",
             details=details,
             note=base.note,
             no_interval=base.no_interval if base.interval is None else "",
@@ -214,7 +225,7 @@ class PairedGate(Check):
         alike = numbers is not None and np.array_equal(evidence.defined, ~np.isnan(numbers))
         return (
             f"The {self._compared_name} is {number(candidate)} for this model and {number(baseline)} for the "
-            f"{ANCHORS[self.anchor]}{', on the same instances' if alike else ''}."
+            f"{self.release}{', on the same instances' if alike else ''}."
         )
 
     def no_difference(self, requirement: Requirement | None) -> float | None:
@@ -238,7 +249,7 @@ class PairedGate(Check):
         if record.value is not None and exceeds_margin(record):
             return with_note(
                 record,
-                f"the model is better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, which is more "
+                f"the model is better than the {self.release} by {number(abs(record.value))}, which is more "
                 f"than the margin; the baseline does not change unless you accept this run: {known.accept}",
             )
         return record
@@ -257,7 +268,7 @@ class PairedGate(Check):
         return self.baseline
 
 
-def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | None) -> PairedGate:
+def paired_gate(check: Check, *, margin: float, baseline_name: BaselineName, folder: str | None) -> PairedGate:
     """Return a gate that requires that a model is worse than a baseline by at most `margin`.
 
     The gate has the same confidence, reading and rule for inconclusive verdicts as the check.
@@ -266,7 +277,7 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
         check: The check whose values are compared. Its threshold determines whether low or high values are worse. If it
             has no threshold, it must be a check that accepts only `at_least` or only `at_most`.
         margin: The largest permitted deterioration, above 0, in the unit of the value.
-        anchor: The baseline.
+        baseline_name: The name of the baseline.
         folder: The folder of the baseline files.
 
     Raises:
@@ -287,7 +298,7 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
     lowest_is_worst = _direction(check) == "at_least"
     return PairedGate(
         base=dataclasses.replace(stripped, confidence=0.95, inconclusive="fail", unseen_mixers="block"),
-        anchor=anchor,
+        baseline_name=baseline_name,
         folder=folder,
         at_least=-float(margin) if lowest_is_worst else None,
         at_most=None if lowest_is_worst else float(margin),

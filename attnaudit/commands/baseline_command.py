@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.checks.paired_gate import ANCHORS
 from attnaudit.command_parser import one_of
 from attnaudit.errors import AuditError, ReportError, shown_error
 from attnaudit.formatting import one_line, plural
-from attnaudit.records import Anchor, Baseline
+from attnaudit.records import BASELINE_NAMES, Baseline, BaselineName
 from attnaudit.run.baselines.baseline_acceptance import baseline_of, description, not_passed, refusals
 from attnaudit.run.baselines.baseline_file import read_baseline, write_baseline
 from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
@@ -34,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the folder to write the baseline file to: `path` in the [baseline] table of the policy",
     )
     accept.add_argument(
-        "--anchor",
-        type=one_of(ANCHORS),
-        metavar=f"{{{','.join(ANCHORS)}}}",
+        "--name",
+        type=one_of(BASELINE_NAMES),
+        metavar=f"{{{','.join(BASELINE_NAMES)}}}",
         default="last",
         help="the baseline to replace: the last release or the pinned release (default: last)",
     )
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         ]
         if reasons:
             return _refuse(reasons, folder)
-        accepted, present = baseline_of(record, folder, options.anchor), _present(out, options.anchor)
+        accepted, present = baseline_of(record, folder, options.name), _present(out, options.name)
         for line in description(accepted, present):
             print(one_line(line))
         if not options.yes:
@@ -84,13 +83,13 @@ def run(options: argparse.Namespace) -> int:
     return ACCEPTED
 
 
-def _present(folder: Path, anchor: Anchor) -> Baseline | None:
+def _present(folder: Path, name: BaselineName) -> Baseline | None:
     """Return the existing baseline; None if there is none, or if it cannot be read.
 
     A baseline that cannot be read is not an error, because it is about to be replaced.
     """
     try:
-        return read_baseline(folder, anchor)
+        return read_baseline(folder, name)
     except ReportError as error:
         print(one_line(f"the existing baseline cannot be compared: {error}"))
         return None

@@ -11,13 +11,12 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from attnaudit.checks.paired_gate import ANCHORS
 from attnaudit.checks.policies.effective_policy import effective_policy_of_file
 from attnaudit.command_parser import one_of, whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, UnknownCheckError, require_reachable, require_text, shown_error
 from attnaudit.formatting import one_line
-from attnaudit.records import DataRecord
+from attnaudit.records import BASELINE_NAMES, DataRecord
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.audit_items import FACTORY
@@ -300,13 +299,13 @@ def _policy_hash(given: str, *, sequential: bool) -> str:
 
 
 def _baseline_hashes(folder: Path) -> dict[str, str]:
-    """Return the anchor of each baseline file in a folder -> its hash.
+    """Return the name of each baseline in a folder -> its hash.
 
     Raises:
         ReportError: A file is invalid.
     """
-    present = {anchor: read_baseline(folder, anchor) for anchor in ANCHORS}
-    return {anchor: baseline.sha256 for anchor, baseline in present.items() if baseline is not None}
+    present = {name: read_baseline(folder, name) for name in BASELINE_NAMES}
+    return {name: baseline.sha256 for name, baseline in present.items() if baseline is not None}
 
 
 def _time(text: str) -> datetime:

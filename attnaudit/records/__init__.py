@@ -5,7 +5,14 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 `msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package does not import torch.
 """
 
-from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
+from attnaudit.records.baseline_records import (
+    BASELINE_FORMAT,
+    BASELINE_NAMES,
+    Baseline,
+    BaselineCheck,
+    BaselineName,
+    BaselineSubject,
+)
 from attnaudit.records.check_records import (
     BaselineComparison,
     Breakdown,
@@ -57,11 +64,12 @@ from attnaudit.records.unit_names import UnitNames
 
 __all__ = [
     "BASELINE_FORMAT",
+    "BASELINE_NAMES",
     "SCHEMA_VERSION",
-    "Anchor",
     "Baseline",
     "BaselineCheck",
     "BaselineComparison",
+    "BaselineName",
     "BaselineSubject",
     "Breakdown",
     "Chart",

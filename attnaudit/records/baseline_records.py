@@ -6,10 +6,12 @@ from typing import Literal
 
 from attnaudit.records.check_records import Record
 
-Anchor = Literal["last", "pinned"]
+BaselineName = Literal["last", "pinned"]
+#: The name of a baseline -> the description of this baseline.
+BASELINE_NAMES: dict[BaselineName, str] = {"last": "last release", "pinned": "pinned release"}
 
 #: The version of the format. Increase it whenever the fields of a record change, or what they mean.
-BASELINE_FORMAT = 1
+BASELINE_FORMAT = 2
 
 
 class BaselineCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +61,8 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         format: The version of the format.
-        anchor: What the baseline is: "last" for the last release, "pinned" for a release that is seldom replaced.
+        baseline_name: The name of the baseline: "last" for the last release, "pinned" for a release that is seldom
+            replaced.
         run: The name of the accepted run.
         created: When this run began, in ISO 8601 and UTC.
         attnaudit: The version of attnaudit that measured.
@@ -74,7 +77,7 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     format: int
-    anchor: Anchor
+    baseline_name: BaselineName
     run: str
     created: str
     attnaudit: str

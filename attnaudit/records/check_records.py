@@ -253,7 +253,8 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
     """The two values that a paired gate compared: that of the audited model and that of its baseline.
 
     Attributes:
-        anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
+        baseline_name: The name of the baseline: "last" for the last release, "pinned" for a release that is seldom
+            replaced.
         base: The id of the check whose values were compared.
         candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
         reading: The reading under which `candidate` was measured; "" for a model with a single row of attention
@@ -267,7 +268,7 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
         not_comparable: Why the two values cannot be compared, and what to do; "" if they can.
     """
 
-    anchor: str
+    baseline_name: str
     base: str
     candidate: float | None
     reading: str

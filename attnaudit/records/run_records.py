@@ -12,7 +12,7 @@ from attnaudit.records.model_records import ModelRecord
 from attnaudit.records.unit_names import UnitNames
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]

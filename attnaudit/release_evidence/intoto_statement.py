@@ -114,7 +114,7 @@ def _baselines(run: RunRecord) -> list[Json]:
         one = record.comparison
         if one is not None and one.baseline_sha256:
             annotations = {"digestOf": "the content of the baseline file", "run": one.baseline_run}
-            name = f"baseline/{one.anchor}"
+            name = f"baseline/{one.baseline_name}"
             found[name] = _described(name, one.baseline_sha256, annotations)
     return list(found.values())
 

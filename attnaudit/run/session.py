@@ -168,9 +168,9 @@ class AuditSession:
         from attnaudit.run.judge_models import code_fingerprint
 
         folder = Path(gate.folder or "")
-        key = str(baseline_path(folder, gate.anchor))
+        key = str(baseline_path(folder, gate.baseline_name))
         if key not in self._baselines:
-            self._baselines[key] = self._once(key, lambda: read_baseline(folder, gate.anchor))
+            self._baselines[key] = self._once(key, lambda: read_baseline(folder, gate.baseline_name))
         described = self._audited[model, data]
         audited = AuditedPair(
             model=model,

@@ -57,7 +57,7 @@ def release():
 POLICY = """
 [baseline]
 path = "baseline"
-anchors = {anchors}
+compare_with = {compare_with}
 
 [[check]]
 name = "PermutationFragility"
@@ -91,8 +91,9 @@ class Project:
         self.data()
         self.model()
 
-    def policy(self, anchors: str = '["last"]', margin: float = 0.005, more: str = "") -> None:
-        (self.path / "policy.toml").write_text(POLICY.format(anchors=anchors, margin=margin) + more, encoding="utf-8")
+    def policy(self, compare_with: str = '["last"]', margin: float = 0.005, more: str = "") -> None:
+        policy = POLICY.format(compare_with=compare_with, margin=margin) + more
+        (self.path / "policy.toml").write_text(policy, encoding="utf-8")
 
     def data(self, rows: int = 80) -> None:
         words = ["film", "plot", "good", "bad", "dull", "bright", "actor", "scene", "joke", "story"]
@@ -123,8 +124,8 @@ class Project:
         out, err = self.capsys.readouterr()
         return status, out + err
 
-    def accept(self, *options: str, anchor: str = "last") -> tuple[int, str]:
-        return self.command("baseline", "accept", "reports", "--out", "baseline", "--anchor", anchor, "--yes", *options)
+    def accept(self, *options: str, name: str = "last") -> tuple[int, str]:
+        return self.command("baseline", "accept", "reports", "--out", "baseline", "--name", name, "--yes", *options)
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_a_baseline_from_its_first_run_to_a_worse_model(release: Project) -> Non
     record = release.record()
     assert first.ret == 1
     assert (record["verdict"], release.gate(), release.gate(GATE)) == ("undefined", "failed", "passed")
-    command = f"attnaudit baseline accept reports/{newest_run(release.path).name} --out baseline --anchor last"
+    command = f"attnaudit baseline accept reports/{newest_run(release.path).name} --out baseline --name last"
     assert command in record["reason"]
     assert command in first.stdout.str()
     assert not (release.path / "baseline").exists()
@@ -262,7 +263,7 @@ def test_many_small_steps_do_not_drift_away_from_the_pinned_release(release: Pro
     release.policy('["last", "pinned"]', margin=0.02)
     release.audit()
     assert release.accept()[0] == 0
-    assert release.accept(anchor="pinned")[0] == 0
+    assert release.accept(name="pinned")[0] == 0
     statuses = []
     for sharpness in (3.6, 3.2, 2.9, 2.6, 2.3):
         release.model(sharpness=sharpness)

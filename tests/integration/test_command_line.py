@@ -216,7 +216,7 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
             ["verify", "reports", "--unit", "word"],
             "expected tokens, words or sources, but got 'word'. Did you mean 'words'?",
         ),
-        (["baseline", "accept", "r", "--out", "b", "--anchor", "lats"], "but got 'lats'. Did you mean 'last'?"),
+        (["baseline", "accept", "r", "--out", "b", "--name", "lats"], "but got 'lats'. Did you mean 'last'?"),
         (["plan"], "attnaudit plan: error: the following arguments are required: --policy."),
     ],
 )

@@ -16,7 +16,7 @@ import numpy as np
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.custom_check import CustomCheck
-from attnaudit.checks.paired_gate import ANCHOR, PairedGate
+from attnaudit.checks.paired_gate import BASELINE_NAME, PairedGate
 from attnaudit.checks.policies.policy import load_policy, sequential_checks
 from attnaudit.code_identity.code_hash import hash_of_code
 from attnaudit.errors import CheckError
@@ -128,7 +128,7 @@ def _table(check: Check) -> dict[str, Parameter]:
     """Return the table of a check in the canonical form."""
     arguments = {name: _scalar(value) for name, value in check.parameters.items()}
     paired = isinstance(check, PairedGate)
-    reserved = sorted(set(arguments) & {*FACTS, *(() if paired else (ANCHOR,))})
+    reserved = sorted(set(arguments) & {*FACTS, *(() if paired else (BASELINE_NAME,))})
     if reserved:
         raise CheckError(
             f"{check.name_in_errors}: a check cannot have an argument '{reserved[0]}', because the effective policy of "

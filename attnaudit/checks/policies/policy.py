@@ -13,7 +13,7 @@ A policy file is a TOML file such as
 
     [baseline]                # the accepted runs that models are compared with
     path = "baseline"
-    anchors = ["last", "pinned"]
+    compare_with = ["last", "pinned"]
 
     [[exception]]             # a gate that may be skipped or expected to fail
     check = "agreement.gradient.meister.inputs"

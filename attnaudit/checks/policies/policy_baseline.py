@@ -10,12 +10,12 @@ from typing import Any
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import MARGIN
 from attnaudit.checks.custom_check import CustomCheck
-from attnaudit.checks.paired_gate import ANCHORS, PairedGate, paired_gate
+from attnaudit.checks.paired_gate import PairedGate, paired_gate
 from attnaudit.errors import CheckError, nearest, require_reachable
-from attnaudit.records import Anchor
+from attnaudit.records import BASELINE_NAMES, BaselineName
 
-KEYS = ("path", "anchors")
-EXAMPLE = '[baseline] with path = "baseline" and anchors = ["last"]'
+KEYS = ("path", "compare_with")
+EXAMPLE = '[baseline] with path = "baseline" and compare_with = ["last"]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class BaselineSettings:
 
     Attributes:
         folder: The folder of the baseline files.
-        anchors: The baselines that models are compared with.
+        compare_with: The names of the baselines that models are compared with.
     """
 
     folder: Path
-    anchors: tuple[Anchor, ...]
+    compare_with: tuple[BaselineName, ...]
 
 
 def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSettings | None:
@@ -49,7 +49,7 @@ def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSetting
     for key in table:
         if key not in KEYS:
             raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, KEYS)}")
-    folder, anchors = table.get("path"), table.get("anchors", ["last"])
+    folder, names = table.get("path"), table.get("compare_with", ["last"])
     if not isinstance(folder, str) or not folder:
         raise CheckError(
             f"{place}: path is {folder!r}; expected the folder of the baseline files, relative to this file, such as "
@@ -59,11 +59,11 @@ def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSetting
     require_reachable(f"{place}: path", resolved)
     if resolved.exists() and not resolved.is_dir():
         raise CheckError(f"{place}: path is '{folder}', which is a file. Expected a folder, such as \"baseline\".")
-    known = list(ANCHORS)
-    if not isinstance(anchors, list) or not anchors or any(one not in known for one in anchors):
-        raise CheckError(f'{place}: anchors is {anchors!r}; expected a list of "last" and "pinned".')
-    if len(set(anchors)) < len(anchors):
-        raise CheckError(f"{place}: anchors names '{anchors[0]}' twice. Name it once.")
+    known = list(BASELINE_NAMES)
+    if not isinstance(names, list) or not names or any(one not in known for one in names):
+        raise CheckError(f'{place}: compare_with is {names!r}; expected a list of "last" and "pinned".')
+    if len(set(names)) < len(names):
+        raise CheckError(f"{place}: compare_with names '{names[0]}' twice. Name it once.")
     checks = content.get("check")
     tables = [one for one in checks if isinstance(one, dict)] if isinstance(checks, list) else []
     if not any(MARGIN in one for one in tables):
@@ -71,7 +71,7 @@ def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSetting
             f"{place}: no [[check]] is compared with the baseline. Add {MARGIN} = 0.05 to a [[check]], or remove "
             "[baseline]."
         )
-    return BaselineSettings(resolved, tuple(anchors))
+    return BaselineSettings(resolved, tuple(names))
 
 
 def paired_gates(check: Check, margin: Any, settings: BaselineSettings | None) -> list[PairedGate]:
@@ -93,5 +93,6 @@ def paired_gates(check: Check, margin: Any, settings: BaselineSettings | None) -
             "computed again from a finished run. Remove the key."
         )
     return [
-        paired_gate(check, margin=margin, anchor=anchor, folder=str(settings.folder)) for anchor in settings.anchors
+        paired_gate(check, margin=margin, baseline_name=name, folder=str(settings.folder))
+        for name in settings.compare_with
     ]

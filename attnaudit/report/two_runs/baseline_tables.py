@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnaudit.formatting import number
-from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.records import BASELINE_NAMES, CheckRecord, RunRecord
 from attnaudit.records.comparison_records import Comparison, PairedValue
 from attnaudit.report.run_files import MeasurementsFile
 from attnaudit.report.two_runs.comparison_view import SubjectComparison, assemble_comparison
 from attnaudit.report.two_runs.difference_rows import DifferenceRow, difference_row, not_comparable_row, verdict_view
-
-BASELINE_NAMES = {"last": "last release", "pinned": "pinned release"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +66,13 @@ def baseline_tables(
     grouped: dict[tuple[str, str, str, str], list[CheckRecord]] = {}
     for record in run.checks:
         if record.comparison is not None:
-            key = (record.comparison.anchor, record.comparison.baseline_run, record.model, record.data)
+            key = (record.comparison.baseline_name, record.comparison.baseline_run, record.model, record.data)
             grouped.setdefault(key, []).append(record)
     details = _details(measurements, baseline_runs)
     shown: dict[tuple[str, str, str], str] = {}
     tables = []
-    for (anchor, accepted, model, data), records in grouped.items():
-        name = BASELINE_NAMES.get(anchor, anchor)
+    for (baseline_name, accepted, model, data), records in grouped.items():
+        name = next((long for short, long in BASELINE_NAMES.items() if short == baseline_name), baseline_name)
         found, policy, note = details.get((accepted, model, data)), "", ""
         if earlier := shown.get((accepted, model, data)):
             found, note = None, f"The {name} is the same run as the {earlier}: see above."

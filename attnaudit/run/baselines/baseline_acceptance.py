@@ -10,15 +10,16 @@ import numpy as np
 
 from attnaudit.checks.check_arguments import MARGIN
 from attnaudit.checks.evidence import mean_of
-from attnaudit.checks.paired_gate import ANCHORS, PairedGate, rounded_numbers
+from attnaudit.checks.paired_gate import PairedGate, rounded_numbers
 from attnaudit.errors import ReportError
 from attnaudit.formatting import number
 from attnaudit.model_families import blocked_models
 from attnaudit.records import (
     BASELINE_FORMAT,
-    Anchor,
+    BASELINE_NAMES,
     Baseline,
     BaselineCheck,
+    BaselineName,
     BaselineSubject,
     CheckRecord,
     GateRecord,
@@ -70,13 +71,14 @@ def refusals(run: RunRecord, *, version: str) -> list[str]:
     return found
 
 
-def baseline_of(run: RunRecord, folder: Path, anchor: Anchor) -> Baseline:
+def baseline_of(run: RunRecord, folder: Path, baseline_name: BaselineName) -> Baseline:
     """Return the baseline of a run.
 
     Args:
         run: The record of a run that may be accepted.
         folder: The folder of the run.
-        anchor: The baseline to make: "last" for the last release, "pinned" for a release that is seldom replaced.
+        baseline_name: The baseline to make: "last" for the last release, "pinned" for a release that is seldom
+            replaced.
 
     Raises:
         ReportError: A value is undefined or has no interval, or measurements.parquet cannot be read.
@@ -100,7 +102,7 @@ def baseline_of(run: RunRecord, folder: Path, anchor: Anchor) -> Baseline:
     return sealed(
         Baseline(
             format=BASELINE_FORMAT,
-            anchor=anchor,
+            baseline_name=baseline_name,
             run=run.run,
             created=run.created,
             attnaudit=run.attnaudit,
@@ -122,7 +124,8 @@ def description(baseline: Baseline, present: Baseline | None) -> Iterator[str]:
         baseline: The new baseline.
         present: The baseline that it replaces; None if there is none.
     """
-    yield f"baseline '{baseline.anchor}' ({ANCHORS[baseline.anchor]}): run {baseline.run} of {baseline.created}"
+    baseline_name = baseline.baseline_name
+    yield f"baseline '{baseline_name}' ({BASELINE_NAMES[baseline_name]}): run {baseline.run} of {baseline.created}"
     old = {(one.model, one.data): one for one in present.subjects} if present else {}
     for subject in baseline.subjects:
         known = old.pop((subject.model, subject.data), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from attnaudit.checks.paired_gate import ANCHORS, BaselineNumbers, PairedGate
+from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import number, plural
 from attnaudit.records import Baseline, BaselineComparison, BaselineSubject
@@ -58,13 +58,17 @@ def compared(
     """
     single = measurements.readings_of(gate.reading or "")[0]
     reading = single or measurements.own_reading
-    accept = accept_command(run, Path(gate.folder or ""), gate.anchor)
+    accept = accept_command(run, Path(gate.folder or ""), gate.baseline_name)
     known = BaselineComparison(
-        anchor=gate.anchor, base=gate.base_id, candidate=None, reading=reading, measures_sha256=audited.measures_sha256
+        baseline_name=gate.baseline_name,
+        base=gate.base_id,
+        candidate=None,
+        reading=reading,
+        measures_sha256=audited.measures_sha256,
     )
     if baseline is None:
         what = (
-            f"There is no baseline for the {ANCHORS[gate.anchor]} yet. If later models are to "
+            f"There is no baseline for the {gate.release} yet. If later models are to "
             f"be compared with this run, accept it: {accept}"
         )
         return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
@@ -73,7 +77,7 @@ def compared(
     found = _objection(baseline, subject, audited) or _objection_to_check(subject, gate, reading, measurements)
     if found or subject is None:
         what = (
-            f"The model cannot be compared with the {ANCHORS[gate.anchor]} (run {baseline.run}): {found}. Audit the "
+            f"The model cannot be compared with the {gate.release} (run {baseline.run}): {found}. Audit the "
             "model of the baseline in the same way as this model, and accept that run. Or, after a review, accept "
             f"this run: {accept}"
         )
@@ -92,9 +96,9 @@ def compared(
     return BaselineNumbers(comparison=known, numbers=numbers, accept=accept)
 
 
-def accept_command(run: Path, folder: Path, anchor: str) -> str:
+def accept_command(run: Path, folder: Path, name: str) -> str:
     """Return the command that accepts a run as a baseline, in backquotes."""
-    return f"`attnaudit baseline accept {_relative(run)} --out {_relative(folder)} --anchor {anchor}`"
+    return f"`attnaudit baseline accept {_relative(run)} --out {_relative(folder)} --name {name}`"
 
 
 def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:
@@ -166,7 +170,7 @@ def _never_fails(gate: PairedGate, baseline: float) -> str:
         return ""
     end = f"smallest possible value is {number(low)}" if decrease else f"largest possible value is {number(high)}"
     return (
-        f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and the {end}, so "
+        f"This gate can never fail: the value of the {gate.release} is {number(baseline)}, and the {end}, so "
         f"no model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between these "
         "values."
     )

@@ -16,7 +16,7 @@ import msgspec
 
 from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.processes import replace_file
-from attnaudit.records import BASELINE_FORMAT, Anchor, Baseline
+from attnaudit.records import BASELINE_FORMAT, Baseline, BaselineName
 
 RESTORE = "Restore the file from version control, or accept a run again: attnaudit baseline accept RUN --out"
 
@@ -25,9 +25,9 @@ class _Format(msgspec.Struct):
     format: int
 
 
-def baseline_path(folder: Path, anchor: Anchor) -> Path:
+def baseline_path(folder: Path, name: BaselineName) -> Path:
     """Return the path of a baseline file."""
-    return folder / f"{anchor}.json"
+    return folder / f"{name}.json"
 
 
 def sealed(baseline: Baseline) -> Baseline:
@@ -48,7 +48,7 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     Raises:
         ReportError: The file cannot be written.
     """
-    path = baseline_path(folder, baseline.anchor)
+    path = baseline_path(folder, baseline.baseline_name)
     try:
         replace_file(path, f"{_shown(msgspec.to_builtins(baseline))}\n".encode("ascii"))
     except OSError as error:
@@ -58,7 +58,7 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     return path
 
 
-def read_baseline(folder: Path, anchor: Anchor) -> Baseline | None:
+def read_baseline(folder: Path, name: BaselineName) -> Baseline | None:
     """Read a baseline file.
 
     Returns:
@@ -67,27 +67,27 @@ def read_baseline(folder: Path, anchor: Anchor) -> Baseline | None:
     Raises:
         ReportError: The file cannot be read, is invalid or was edited.
     """
-    path = baseline_path(folder, anchor)
+    path = baseline_path(folder, name)
     if not path.exists():
         return None
     require_regular_file(path, "the baseline", ReportError)
-    restore = f"{RESTORE} {folder} --anchor {anchor}"
+    restore = f"{RESTORE} {folder} --name {name}"
     try:
         raw = path.read_bytes()
         version = msgspec.json.decode(raw, type=_Format).format
         if version != BASELINE_FORMAT:
             raise ReportError(
                 f"{path}: the format is {version}, expected {BASELINE_FORMAT}. Another version of attnaudit wrote it: "
-                f"install that version, or accept a run again: attnaudit baseline accept RUN --out {folder} --anchor "
-                f"{anchor}"
+                f"install that version, or accept a run again: attnaudit baseline accept RUN --out {folder} --name "
+                f"{name}"
             )
         baseline = msgspec.json.decode(raw, type=Baseline)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{path}: not a valid baseline: {error}. {restore}") from error
-    if baseline.anchor != anchor:
-        raise ReportError(f"{path}: contains the baseline '{baseline.anchor}', expected '{anchor}'. {restore}")
+    if baseline.baseline_name != name:
+        raise ReportError(f"{path}: contains the baseline '{baseline.baseline_name}', expected '{name}'. {restore}")
     if baseline.sha256 != _hash_of(baseline):
         raise ReportError(f"{path}: the file was edited or damaged after the baseline was accepted. {restore}")
     for subject in baseline.subjects:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from attnaudit.checks.paired_gate import ANCHOR
+from attnaudit.checks.paired_gate import BASELINE_NAME
 from attnaudit.model_families import informational_gates, unvalidated_models
 from attnaudit.precision import FLOAT32
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
@@ -120,8 +120,8 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
 def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
     """Check a paired gate: its value against the two values that it compared, and its baseline against the policy."""
     comparison = record.comparison
-    anchors = {table.get(ANCHOR) for table in declared}
-    if declared and anchors != {None if comparison is None else comparison.anchor}:
+    names = {table.get(BASELINE_NAME) for table in declared}
+    if declared and names != {None if comparison is None else comparison.baseline_name}:
         yield "the baseline that it was compared with is not the one that the effective policy declares"
     if comparison is None:
         return

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.checks.paired_gate import ANCHOR
+from attnaudit.checks.paired_gate import BASELINE_NAME
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.model_families import informational_gates
 from attnaudit.readings import named
-from attnaudit.records import CheckRecord, EffectivePolicy, RunRecord
+from attnaudit.records import BASELINE_NAMES, CheckRecord, EffectivePolicy, RunRecord
 from attnaudit.statistics.threshold import parse
 
 if TYPE_CHECKING:
@@ -38,26 +38,26 @@ def built_in_check(table: Table) -> Check | None:
     if not getattr(factory, "__module__", "").startswith(BUILT_IN):
         return None
     given = arguments(table)
-    anchor = given.pop(ANCHOR, None)
+    baseline_name = given.pop(BASELINE_NAME, None)
     try:
-        if anchor is None:
+        if baseline_name is None:
             check: Check = factory(**given)
             return check
-        return _paired_gate(factory, given, anchor)
+        return _paired_gate(factory, given, baseline_name)
     except (AuditError, TypeError):  # a TypeError for an unknown argument
         return None
 
 
-def _paired_gate(factory: Callable[..., Check], given: Mapping[str, Argument], anchor: Argument) -> Check | None:
-    """Return the paired gate that a table with an anchor declares; None if there is no such anchor."""
+def _paired_gate(factory: Callable[..., Check], given: Mapping[str, Argument], baseline_name: Argument) -> Check | None:
+    """Return the paired gate that a table with the name of a baseline declares; None if there is no such name."""
     from attnaudit.checks.check_arguments import CheckArguments
-    from attnaudit.checks.paired_gate import ANCHORS, PairedGate
+    from attnaudit.checks.paired_gate import PairedGate
 
-    known = next((one for one in ANCHORS if one == anchor), None)
+    known = next((one for one in BASELINE_NAMES if one == baseline_name), None)
     shared = set(CheckArguments.argument_names())
     base = factory(**{key: value for key, value in given.items() if key not in shared}, severity="report")
     own: dict[str, Any] = {key: value for key, value in given.items() if key in shared}
-    return None if known is None else PairedGate(base=base, anchor=known, **own)
+    return None if known is None else PairedGate(base=base, baseline_name=known, **own)
 
 
 def arguments(table: Table) -> dict[str, Argument]:

@@ -47,7 +47,7 @@ class Expectations:
         seed: The seed. It must be given: if any seed were accepted, a user could try seeds until a gate passes.
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         allow_sample: Whether a sample of the rows may have been audited.
-        baselines: The anchor of each baseline -> its hash; None to accept any.
+        baselines: The name of each baseline -> its hash; None to accept any.
     """
 
     models: Sequence[Expected]
@@ -216,19 +216,19 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
     compared = [(record, record.comparison) for record in run.checks if record.comparison is not None]
     if not compared:
         return ["The run was not compared with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."]
-    anchors = {comparison.anchor for _, comparison in compared}
+    names = {comparison.baseline_name for _, comparison in compared}
     return [
         *(
             f"The baseline of {record.check} for {record.model} on {record.data} was "
-            f"{comparison.baseline_sha256}, expected {expected.get(comparison.anchor, 'none')} (--baseline). "
+            f"{comparison.baseline_sha256}, expected {expected.get(comparison.baseline_name, 'none')} (--baseline). "
             f"{RUN_AGAIN}"
             for record, comparison in compared
-            if comparison.baseline_sha256 != expected.get(comparison.anchor)
+            if comparison.baseline_sha256 != expected.get(comparison.baseline_name)
         ),
         *(
-            f"The run was not compared with the baseline '{anchor}', although the folder of --baseline contains this "
-            f"baseline. Add '{anchor}' to the anchors in the policy of the run, or remove the file of the baseline."
-            for anchor in sorted(expected.keys() - anchors)
+            f"The run was not compared with the baseline '{name}', although the folder of --baseline contains this "
+            f"baseline. Add '{name}' to compare_with in the policy of the run, or remove the file of the baseline."
+            for name in sorted(expected.keys() - names)
         ),
     ]
 

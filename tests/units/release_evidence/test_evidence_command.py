@@ -130,9 +130,11 @@ def test_a_sample_and_another_seed_are_warnings(evidence: Evidence) -> None:
 
 def test_the_baselines_of_a_run_are_stated(tmp_path: Path) -> None:
     compared = BaselineComparison(
-        anchor="last", base="b", candidate=0.1, reading="", measures_sha256="", baseline_sha256="c3" * 32
+        baseline_name="last", base="b", candidate=0.1, reading="", measures_sha256="", baseline_sha256="c3" * 32
     )
-    missing = msgspec.structs.replace(compared, anchor="pinned", baseline_sha256="", not_comparable="no baseline")
+    missing = msgspec.structs.replace(
+        compared, baseline_name="pinned", baseline_sha256="", not_comparable="no baseline"
+    )
     checks = [
         check_record(check="one.vs_last", comparison=compared),
         check_record(check="one.vs_pinned", comparison=missing),

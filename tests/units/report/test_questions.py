@@ -222,12 +222,12 @@ def test_an_undefined_gate_needs_other_texts() -> None:
 
 def test_other_texts_are_not_advised_if_there_is_no_baseline() -> None:
     missing = BaselineComparison(
-        anchor="last",
+        baseline_name="last",
         base="first",
         candidate=0.5,
         reading="",
         measures_sha256="",
-        not_comparable="There is no baseline. Accept this run: `attnaudit baseline accept RUN --out DIR --anchor last`",
+        not_comparable="There is no baseline. Accept this run: `attnaudit baseline accept RUN --out DIR --name last`",
     )
     undefined = {"not comparable with the baseline": 120}
     record = with_remedies(
@@ -239,9 +239,7 @@ def test_other_texts_are_not_advised_if_there_is_no_baseline() -> None:
         check="first.vs_last",
     )
     assert remedies(record) == []
-    assert any(
-        "attnaudit baseline accept RUN --out DIR --anchor last" in note for note in wording.outcome(record).notes
-    )
+    assert any("attnaudit baseline accept RUN --out DIR --name last" in note for note in wording.outcome(record).notes)
 
 
 def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:

@@ -17,14 +17,19 @@ PASSED = {"verdict": "pass", "blocks": False}
 
 def compared(check: str, baseline: float, candidate: float, low: float, high: float, **changes: Any) -> CheckRecord:
     """Return the record of a gate on the difference between two releases, whose margin is 0.05."""
-    anchor = "last" if check.endswith("last") else "pinned"
+    baseline_name = "last" if check.endswith("last") else "pinned"
     return check_record(
         check=check,
         value=candidate - baseline,
         interval=interval(low, high),
         requirement=Requirement(direction="at_least", value=-0.05),
         comparison=BaselineComparison(
-            anchor=anchor, base="b", candidate=candidate, reading="", measures_sha256="", baseline=baseline
+            baseline_name=baseline_name,
+            base="b",
+            candidate=candidate,
+            reading="",
+            measures_sha256="",
+            baseline=baseline,
         ),
         **changes,
     )

@@ -31,7 +31,7 @@ def measured(**changes: Any) -> CheckRecord:
 
 
 def test_without_a_run_the_spread_is_that_of_the_demo_or_the_largest_possible() -> None:
-    paired = paired_gate(AGREEMENT, margin=0.2, anchor="last", folder=None)
+    paired = paired_gate(AGREEMENT, margin=0.2, baseline_name="last", folder=None)
     relative = checks.Agreement(importance="leave_one_out", at_least="floor + 0.2")
     plans = plan_gates([USED, paired, relative], effects={})
     assert [plan.basis for plan in plans] == [DEMO, WORST_CASE, WORST_CASE]

@@ -338,7 +338,7 @@ def test_the_class_of_another_package_is_hashed_and_a_built_in_one_is_not() -> N
     assert sha256(Other(severity="report")) != sha256(Other(severity="report", name_of_argument=2))
 
 
-@pytest.mark.parametrize("name", ["code", "anchor"])
+@pytest.mark.parametrize("name", ["code", "baseline_name"])
 def test_an_argument_with_the_name_of_a_fact_or_of_the_baseline_is_refused(name: str) -> None:
     kind = type(checks.Conicity(severity="report"))
     other = dataclasses.make_dataclass("Other", [(name, int, 1)], bases=(kind,), frozen=True, kw_only=True)

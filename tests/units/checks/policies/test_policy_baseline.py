@@ -13,7 +13,7 @@ from attnaudit.checks.policies.policy_diff import differences
 from attnaudit.errors import AuditError
 from attnaudit.run.verification.declared_checks import built_in_check
 
-BASELINE = '[baseline]\npath = "kept"\nanchors = ["last", "pinned"]\n'
+BASELINE = '[baseline]\npath = "kept"\ncompare_with = ["last", "pinned"]\n'
 CHECK = '[[check]]\nname = "Pointing"\nat_least = 0.4\nnot_worse_than_baseline_by = {}\n'
 POLICY = BASELINE + CHECK.format(0.05)
 
@@ -24,7 +24,7 @@ def written(folder: Path, text: str, name: str = "policy.toml") -> Path:
     return path
 
 
-def test_each_anchor_adds_a_gate_that_follows_its_check(tmp_path: Path) -> None:
+def test_each_baseline_adds_a_gate_that_follows_its_check(tmp_path: Path) -> None:
     reported = '[[check]]\nname = "InfluenceEntropy"\nseverity = "report"\nat_most = 0.9\nconfidence = 0.9\n'
     reported += "not_worse_than_baseline_by = 0.1\n"
     policy = load_policy(written(tmp_path, POLICY + reported))
@@ -44,7 +44,7 @@ def test_each_anchor_adds_a_gate_that_follows_its_check(tmp_path: Path) -> None:
 def test_the_reading_of_the_check_is_compared(tmp_path: Path) -> None:
     reading = 'reading = "cls@layer=-1,heads=mean"\n'
     (base, *gates) = load_policy(written(tmp_path, POLICY + reading))
-    assert [gate.id for gate in gates] == [base.id.replace("/", f".vs_{anchor}/") for anchor in ("last", "pinned")]
+    assert [gate.id for gate in gates] == [base.id.replace("/", f".vs_{name}/") for name in ("last", "pinned")]
     assert all(gate.needs_under_reading() == base.needs_under_reading() for gate in gates)
     assert all(gate.base_id == base.id for gate in gates if isinstance(gate, PairedGate))
 
@@ -58,7 +58,7 @@ def test_the_table_of_a_gate_declares_it_again(tmp_path: Path) -> None:
         assert (again.id, again.parameters) == (table["id"], declared[str(table["id"])].parameters)
 
 
-def test_the_hash_depends_on_the_margin_and_the_anchors_and_not_on_the_baseline(tmp_path: Path) -> None:
+def test_the_hash_depends_on_the_margin_and_the_names_and_not_on_the_content_of_the_baselines(tmp_path: Path) -> None:
     path = written(tmp_path, POLICY)
     before = effective_policy_of_file(path).sha256
     (tmp_path / "kept").mkdir()
@@ -70,7 +70,7 @@ def test_the_hash_depends_on_the_margin_and_the_anchors_and_not_on_the_baseline(
         assert effective_policy_of_file(written(tmp_path, text, "other.toml")).sha256 != before
 
 
-def test_a_wider_margin_or_a_missing_anchor_is_a_laxer_policy(tmp_path: Path) -> None:
+def test_a_wider_margin_or_a_missing_baseline_is_a_laxer_policy(tmp_path: Path) -> None:
     old = effective_policy_of_file(written(tmp_path, POLICY))
     text = BASELINE.replace(', "pinned"', "") + CHECK.format(0.08)
     changes = differences(old, effective_policy_of_file(written(tmp_path, text, "new.toml")))
@@ -90,9 +90,9 @@ def test_a_wider_margin_or_a_missing_anchor_is_a_laxer_policy(tmp_path: Path) ->
         (BASELINE + CHECK.format('"5%"'), "not_worse_than_baseline_by is '5%'; expected a number above 0"),
         (POLICY.replace('path = "kept"', ""), "[baseline]: path is None; expected the folder"),
         (POLICY.replace('"kept"', '"policy.toml"'), "path is 'policy.toml', which is a file"),
-        (POLICY.replace('"pinned"', '"first"'), "anchors is ['last', 'first']; expected a list of"),
-        (POLICY.replace('["last", "pinned"]', "[]"), "anchors is []; expected a list of"),
-        (POLICY.replace('"pinned"', '"last"'), "anchors names 'last' twice"),
+        (POLICY.replace('"pinned"', '"first"'), "compare_with is ['last', 'first']; expected a list of"),
+        (POLICY.replace('["last", "pinned"]', "[]"), "compare_with is []; expected a list of"),
+        (POLICY.replace('"pinned"', '"last"'), "compare_with names 'last' twice"),
         (POLICY.replace("path", "folder"), "[baseline]: unknown key 'folder'"),
         (POLICY.replace("[baseline]", "[[baseline]]"), "[baseline]: expected one table, but got list"),
         (POLICY.replace("not_worse_than_baseline_by", "not_worse_then_baseline_by"), "not_worse_than_baseline_by"),

@@ -206,7 +206,7 @@ def paired_gate_record(**changes: Any) -> CheckRecord:
         "interval": interval(-0.15, -0.09),
         "requirement": Requirement(direction="at_least", value=-0.05),
         "comparison": BaselineComparison(
-            anchor="last",
+            baseline_name="last",
             base="pointing.logits",
             candidate=0.7,
             reading="",

@@ -14,7 +14,7 @@ import pytest
 from attnaudit.checks.base import Check
 from attnaudit.checks.paired_gate import BaselineNumbers, paired_gate
 from attnaudit.errors import ReportError
-from attnaudit.records import BaselineComparison, RunRecord
+from attnaudit.records import BASELINE_FORMAT, BaselineComparison, RunRecord
 from attnaudit.report.two_runs.baseline_text import baseline_notes
 from attnaudit.run.baselines.baseline_acceptance import baseline_of, description, not_passed, refusals
 from attnaudit.run.baselines.baseline_file import baseline_path, read_baseline, write_baseline
@@ -22,13 +22,13 @@ from attnaudit.run.judge_models import code_fingerprint
 from attnaudit.run.verification.integrity import MEASUREMENTS, mismatches, read_unedited
 from tests.consistent_runs import FAILING, NAME, PASSING, consistent_run, write_record
 
-GATE = paired_gate(PASSING, margin=0.05, anchor="last", folder="kept")
+GATE = paired_gate(PASSING, margin=0.05, baseline_name="last", folder="kept")
 
 
 def gate(baseline: float | None = None, *, code: str = "") -> Check:
     """Return the paired gate, compared with a baseline of the same numbers everywhere, or with none."""
     comparison = BaselineComparison(
-        anchor="last",
+        baseline_name="last",
         base=PASSING.id,
         candidate=None,
         reading="",
@@ -92,9 +92,9 @@ def test_the_file_is_text_with_a_line_per_instance_and_is_read_back(folder: Path
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 2', "the format is 2, expected 1"),
+        (f'"format": {BASELINE_FORMAT}', '"format": 1', f"the format is 1, expected {BASELINE_FORMAT}"),
         ('"seed": 0', '"seed": 1', "edited or damaged"),
-        ('"anchor": "last"', '"anchor": "pinned"', "contains the baseline 'pinned', expected 'last'"),
+        ('"baseline_name": "last"', '"baseline_name": "pinned"', "contains the baseline 'pinned', expected 'last'"),
         ('"r000": [null]', '"r000": []', "edited or damaged"),
         ('"seed": 0', '"seeds": 0', "not a valid baseline"),
         ("{", "<<<<<<< HEAD\n{", "not a valid baseline"),
@@ -180,7 +180,7 @@ def edited(run: RunRecord, **changes: Any) -> RunRecord:
     [
         ({"baseline": 0.2}, "its value is not the difference between the two values that it compared"),
         ({"candidate": 0.9}, "its value is not the difference between the two values that it compared"),
-        ({"anchor": "pinned"}, "the baseline that it was compared with is not the one"),
+        ({"baseline_name": "pinned"}, "the baseline that it was compared with is not the one"),
         (
             {"not_comparable": "x"},
             "the value of the baseline, its hash and the reason why there is no value contradict each other",

@@ -29,7 +29,9 @@ from attnaudit.run.baselines.baseline_comparison import AuditedPair, compared
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured
 
-GATE = paired_gate(checks.Pointing(on="logits", at_least=0.3), margin=0.05, anchor="last", folder="audits/baseline")
+GATE = paired_gate(
+    checks.Pointing(on="logits", at_least=0.3), margin=0.05, baseline_name="last", folder="audits/baseline"
+)
 BASE = "pointing.logits"
 AUDITED = AuditedPair(
     model="release",
@@ -66,7 +68,7 @@ def baseline(*subjects: BaselineSubject, **changes: Any) -> Baseline:
     return Baseline(
         **{
             "format": BASELINE_FORMAT,
-            "anchor": "last",
+            "baseline_name": "last",
             "run": "first",
             "created": "2026-01-31T14:05:02+00:00",
             "attnaudit": "0.2.0",
@@ -107,7 +109,7 @@ def test_the_model_of_the_same_name_is_compared_or_else_the_only_one() -> None:
 def test_a_missing_baseline_names_the_command_that_creates_it() -> None:
     found = numbers_of(None).comparison
     assert "There is no baseline for the last release yet" in found.not_comparable
-    command = "`attnaudit baseline accept reports/second --out audits/baseline --anchor last`"
+    command = "`attnaudit baseline accept reports/second --out audits/baseline --name last`"
     assert found.not_comparable.endswith(command)
 
 
@@ -146,7 +148,7 @@ OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", val
 def test_what_differs_is_named_with_the_command_that_resolves_it(present: Baseline, reason: str) -> None:
     found = numbers_of(present)
     assert reason in found.comparison.not_comparable
-    assert "`attnaudit baseline accept reports/second --out audits/baseline --anchor last`" in (
+    assert "`attnaudit baseline accept reports/second --out audits/baseline --name last`" in (
         found.comparison.not_comparable
     )
     assert (found.comparison.baseline, found.numbers) == (None, None)
@@ -202,7 +204,7 @@ def test_the_sentence_names_the_same_instances_only_if_they_are_the_same() -> No
     ids=["decrease", "increase"],
 )
 def test_a_margin_that_no_model_can_exceed_is_refused(check: Check, value: float, end: str) -> None:
-    gate = paired_gate(check, margin=0.05, anchor="last", folder="audits/baseline")
+    gate = paired_gate(check, margin=0.05, baseline_name="last", folder="audits/baseline")
     measures = [BaselineCheck(check=gate.base_id, reading="", value=value, low=0.0, high=1.0)]
     values = {one: [value] for one in MEASURED.ids}
     found = numbers_of(baseline(subject(checks=measures, values=values)), gate)
@@ -243,11 +245,11 @@ def test_a_gate_is_not_judged_without_its_baseline() -> None:
 
 def _itself(check: Check, m: Measurements, *, rounding: float = 0.0) -> CheckRecord:
     """Judge a paired gate on a model that is compared with itself, with rounding errors in the numbers."""
-    gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
+    gate = paired_gate(check, margin=0.05, baseline_name="last", folder=None)
     exact = gate.base.linearised_values(m)
     numbers = rounded_numbers(exact + rounding * np.random.default_rng(0).uniform(-1, 1, len(m)))
     comparison = BaselineComparison(
-        anchor="last",
+        baseline_name="last",
         base=gate.base_id,
         candidate=None,
         reading="",
@@ -304,7 +306,7 @@ def test_a_paired_gate_gives_the_reasons_and_the_note_of_its_check(check: Check)
         m.scalars[name][:5] = np.nan
     alone, record = check.judge(m), _itself(check, m)
     assert (record.n, record.undefined) == (alone.n, alone.undefined)
-    gate = paired_gate(check, margin=0.05, anchor="last", folder=None)
+    gate = paired_gate(check, margin=0.05, baseline_name="last", folder=None)
     assert (gate.replaces_weights, gate.has_custom_texts) == (check.replaces_weights, check.has_custom_texts)
     assert all(part in record.note for part in alone.note.split("; "))
 

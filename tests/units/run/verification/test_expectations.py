@@ -106,7 +106,7 @@ def test_another_seed_is_refused_unless_it_is_expected(tmp_path: Path) -> None:
 def test_every_expected_baseline_must_have_been_compared(tmp_path: Path) -> None:
     run = consistent_run(tmp_path)
     comparison = BaselineComparison(
-        anchor="last", base="conicity", candidate=0.5, reading="", measures_sha256="", baseline_sha256="a" * 64
+        baseline_name="last", base="conicity", candidate=0.5, reading="", measures_sha256="", baseline_sha256="a" * 64
     )
     run = msgspec.structs.replace(run, checks=[msgspec.structs.replace(run.checks[0], comparison=comparison)])
     models = [Expected(given="release", name="release", sha256=None)]
