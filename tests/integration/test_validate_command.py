@@ -68,7 +68,7 @@ def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Pa
         rows.append({"folder": kind, "kind": kind, "truth": truth, "data": "mine.csv"})
     (tmp_path / "population.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.001\n', encoding="utf-8")
-    options = ("--population", ".", "--policy", "mine.toml", "--quick", "--no-laws", "--out", "out")
+    options = ("--population", ".", "--policy", "mine.toml", "--quick", "--no-invariances", "--out", "out")
     done = attnaudit("validate", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     outcome = " ".join(done.stdout.split())

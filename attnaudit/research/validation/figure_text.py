@@ -10,7 +10,7 @@ from attnaudit.research.validation.figures_schema import (
     CheckFigures,
     Errors,
     Figures,
-    Invariance,
+    InvarianceResult,
     RankCorrelation,
     Rate,
 )
@@ -97,31 +97,32 @@ def correlation(row: RankCorrelation) -> str:
     return f"{number(row.value)} [{number(row.low)}, {number(row.high)}]"
 
 
-def broken_laws(invariances: Sequence[Invariance]) -> list[str]:
-    """Return one phrase for each check and each law that it breaks (see `invariances`)."""
+def broken_invariances(invariances: Sequence[InvarianceResult]) -> list[str]:
+    """Return one phrase for each check and each invariance that it does not keep."""
     return [
-        f"{row.check} breaks a law ({row.law}): its value changes by {number(row.change, 3)} on {row.model}"
+        f"{row.check} is not invariant ({row.invariance}): its value changes by {number(row.change, 3)} on {row.model}"
         for row in invariances
         if row.holds is False
     ]
 
 
-def law_table(invariances: Sequence[Invariance]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the head and the rows of the invariance table: a row per law, and a column per check.
+def invariance_table(invariances: Sequence[InvarianceResult]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the head and the rows of the invariance table: a row per invariance, and a column per check.
 
-    A cell is the largest change of the value, followed by "breaks" if it exceeds what is allowed, or "does not apply".
+    A cell is the largest change of the value. It is followed by "not invariant" if it exceeds what is allowed, or by
+    "does not apply".
     """
     checks = list(dict.fromkeys(row.check for row in invariances))
-    cells = {(row.law, row.check): _law_cell(row) for row in invariances}
-    laws = dict.fromkeys(row.law for row in invariances)
-    return ["law", *checks], [(law, *(cells[law, check] for check in checks)) for law in laws]
+    cells = {(row.invariance, row.check): _invariance_cell(row) for row in invariances}
+    names = dict.fromkeys(row.invariance for row in invariances)
+    return ["invariance", *checks], [(name, *(cells[name, check] for check in checks)) for name in names]
 
 
-def _law_cell(row: Invariance) -> str:
+def _invariance_cell(row: InvarianceResult) -> str:
     change = NO_VALUE if row.change is None else "0" if row.change < SMALLEST_CHANGE else f"{row.change:.4f}"
     if row.holds is None:
         return f"{change} (does not apply)" if row.change is not None else "not measured"
-    return change if row.holds else f"{change} (breaks)"
+    return change if row.holds else f"{change} (not invariant)"
 
 
 def overall_correlations(family: FamilyFigures) -> list[RankCorrelation]:

@@ -257,22 +257,23 @@ class Margin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verdict: VerdictName
 
 
-class Invariance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a law changes the value of a check. A law is a change of a model that does not affect its faithfulness.
+class InvarianceResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much the value of a check changes under a change of a model that does not affect its faithfulness.
 
     Attributes:
-        law: The change, in words.
+        invariance: The change of the model, in words.
         check: The check id.
-        change: The absolute change of the value, on the model and the variant of the law with the largest `change -
-            allowed`. None if it was not measured.
+        change: The absolute change of the value, on the model and the variant with the largest `change - allowed`. None
+            if it was not measured.
         allowed: The largest change that still counts as no change. It allows for rounding, random draws and weights
             below .001.
-        holds: Whether no change exceeds what is allowed. None if the law does not apply to the check.
+        holds: Whether no change exceeds what is allowed. None if the invariance does not apply to the check.
         model: The name of the model on which the change was measured. It is "" if there is none.
-        note: Why the law does not apply or was not measured, or a note that the value became undefined. Otherwise "".
+        note: Why the invariance does not apply or was not measured, or a note that the value became undefined.
+            Otherwise "".
     """
 
-    law: str
+    invariance: str
     check: str
     change: float | None
     allowed: float

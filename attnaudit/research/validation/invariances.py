@@ -1,8 +1,8 @@
 """Measure how much the value of a check reacts to changes that do not affect faithfulness.
 
-A law is a change of a model or its data that makes the model no more and no less faithful, such as larger logits or
-other class names. The value of a gate should not change. The value of every check is measured before and after the
-change, on the models of `attnaudit.research.validation.law_models`.
+Some changes of a model or its data make the model no more and no less faithful, such as larger logits or other class
+names. The value of a gate should be invariant under these changes. The value of every check is measured before and
+after each change, on the models of `attnaudit.research.validation.invariance_models`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.research.validation.changed_adapters import with_idle_tokens, with_logits, with_reordered_classes
-from attnaudit.research.validation.figures_schema import Invariance
-from attnaudit.research.validation.law_models import LawModel, law_models
+from attnaudit.research.validation.figures_schema import InvarianceResult
+from attnaudit.research.validation.invariance_models import InvarianceModel, invariance_models
 
 #: A change up to this size is rounding, mostly that of float32.
 EXACT = 2e-3
@@ -65,7 +65,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Law:
+class Invariance:
     """A change that leaves a model as faithful as before, and the largest change of a check's value that it may cause.
 
     Attributes:
@@ -74,45 +74,45 @@ class Law:
         allowed: The largest change of a value that still counts as no change.
         redraws: Whether the change alters the random draws, for example because ids or numbers of tokens change. Random
             variation is then allowed as well.
-        inapplicable: Returns why the law does not apply to a check; "" if it applies.
+        inapplicable: Returns why the invariance does not apply to a check; "" if it applies.
     """
 
     name: str
-    variants: Callable[[LawModel, Measurements], Iterator[Variant]]
+    variants: Callable[[InvarianceModel, Measurements], Iterator[Variant]]
     allowed: float = EXACT
     redraws: bool = False
     inapplicable: Callable[[Check], str] = lambda check: ""
 
 
 def measure_invariances(
-    checks: Sequence[Check], *, seed: int, models: Sequence[LawModel] | None = None
-) -> list[Invariance]:
-    """Measure how much each law changes the values of the checks.
+    checks: Sequence[Check], *, seed: int, models: Sequence[InvarianceModel] | None = None
+) -> list[InvarianceResult]:
+    """Measure how much the values of the checks change where they should be invariant.
 
     Args:
         checks: The checks. Their thresholds are ignored.
         seed: The seed of the random draws, and of the hand-made models.
-        models: The models to measure; None for those of `law_models`.
+        models: The models to measure; None for those of `invariance_models`.
 
     Returns:
-        One record for each law and check. They are sorted by law, and then in the order of the checks.
+        One record for each invariance and check. They are sorted by invariance, and then in the order of the checks.
     """
-    models = law_models(seed) if models is None else models
+    models = invariance_models(seed) if models is None else models
     measurable = [check for check in checks if not check.reading]
     needs = sorted({need for check in measurable for need in check.needs()})
-    outcomes = {(law, check.id): Outcome() for law in ALL_LAWS for check in measurable}
+    outcomes = {(name, check.id): Outcome() for name in INVARIANCE_NAMES for check in measurable}
     whole_data: set[str] = set()
     for model in models if measurable else ():
         before = _measured(model.adapter, model.dataset, needs, seed)
         values = {check.id: check.evidence(before).value for check in measurable}
         noise = _noise(model, measurable, needs, seed, values)
-        for law in LAWS:
-            for variant in law.variants(model, before):
+        for invariance in INVARIANCES:
+            for variant in invariance.variants(model, before):
                 after = _measured(variant.adapter, variant.dataset, needs, seed)
                 for check in measurable:
-                    allowed = law.allowed + (noise[check.id] if law.redraws else 0.0)
+                    allowed = invariance.allowed + (noise[check.id] if invariance.redraws else 0.0)
                     value = check.evidence(after).value
-                    outcomes[law.name, check.id].add(values[check.id], value, allowed, model.name)
+                    outcomes[invariance.name, check.id].add(values[check.id], value, allowed, model.name)
         for check in measurable:
             if before.of(check.needs()).tables:
                 whole_data.add(check.id)
@@ -120,25 +120,25 @@ def measure_invariances(
             for changed in _with_other_shares(before):
                 value = check.evidence(changed).value
                 outcomes[LABEL_SHARES, check.id].add(values[check.id], value, EXACT, model.name)
-    inapplicable = {law.name: law.inapplicable for law in LAWS}
+    inapplicable = {one.name: one.inapplicable for one in INVARIANCES}
 
-    def reason(law: str, check: Check) -> str:
+    def reason(name: str, check: Check) -> str:
         if check.reading:
             return READING
-        if law == LABEL_SHARES:
+        if name == LABEL_SHARES:
             return WHOLE_DATA if check.id in whole_data else ""
-        return inapplicable[law](check)
+        return inapplicable[name](check)
 
     return [
-        outcomes.get((law, check.id), Outcome()).record(law, check.id, reason(law, check))
-        for law in ALL_LAWS
+        outcomes.get((name, check.id), Outcome()).record(name, check.id, reason(name, check))
+        for name in INVARIANCE_NAMES
         for check in checks
     ]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How one law has changed the value of one check, over all models and variants.
+    """How much the value of one check has changed under one invariance, over all models and variants.
 
     Attributes:
         change: The change that exceeds its allowed size by the largest amount. If no change exceeds its allowed size,
@@ -164,16 +164,16 @@ class Outcome:
         if self.change is None or change - allowed > self.change - self.allowed:
             self.change, self.allowed, self.model = change, allowed, model
 
-    def record(self, law: str, check: str, inapplicable: str) -> Invariance:
-        """Return the record. If the law does not apply to the check, `inapplicable` says why."""
+    def record(self, invariance: str, check: str, inapplicable: str) -> InvarianceResult:
+        """Return the record. If the invariance does not apply to the check, `inapplicable` says why."""
         note = inapplicable
         if self.undefined:
             note = f"the value becomes undefined on {self.undefined}"
         elif self.change is None and not note:
             note = "not measured: the value is undefined on every model"
         holds = None if inapplicable or self.change is None else self.change <= self.allowed
-        return Invariance(
-            law=law,
+        return InvarianceResult(
+            invariance=invariance,
             check=check,
             change=self.change,
             allowed=self.allowed,
@@ -183,17 +183,17 @@ class Outcome:
         )
 
 
-# -- the laws ----------------------------------------------------------------------------------------------------------
+# -- the invariances ---------------------------------------------------------------------------------------------------
 
 
-def _scaled(scale: float) -> Callable[[LawModel, Measurements], Iterator[Variant]]:
-    def variants(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _scaled(scale: float) -> Callable[[InvarianceModel, Measurements], Iterator[Variant]]:
+    def variants(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
         yield Variant(adapter=with_logits(model.adapter, scale=scale), dataset=model.dataset)
 
     return variants
 
 
-def _biased(model: LawModel, before: Measurements) -> Iterator[Variant]:
+def _biased(model: InvarianceModel, before: Measurements) -> Iterator[Variant]:
     """Add the standard deviation of the logits to the first class, and subtract it from the last."""
     logits = np.array(before.vector("logits"))
     size = float(logits.std(0).max()) / (2 if logits.shape[1] == 1 else 1)
@@ -203,7 +203,7 @@ def _biased(model: LawModel, before: Measurements) -> Iterator[Variant]:
         yield Variant(adapter=with_logits(model.adapter, bias=bias), dataset=model.dataset)
 
 
-def _renamed(model: LawModel, before: Measurements) -> Iterator[Variant]:
+def _renamed(model: InvarianceModel, before: Measurements) -> Iterator[Variant]:
     """Reverse the order of the classes, and give them new names."""
     old = before.classes
     order = list(range(len(old)))[::-1]
@@ -213,7 +213,7 @@ def _renamed(model: LawModel, before: Measurements) -> Iterator[Variant]:
     yield Variant(adapter=adapter, dataset=_with_rows(model.dataset, rows, classes=tuple(sorted(new.values()))))
 
 
-def _duplicated(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _duplicated(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
     """Add a copy of every row, with another id and more white space."""
     copies = [
         dataclasses.replace(one, id=f"{one.id}-copy", text="  ".join(["", *one.text.split(), ""]))
@@ -222,21 +222,21 @@ def _duplicated(model: LawModel, _before: Measurements) -> Iterator[Variant]:
     yield Variant(adapter=model.adapter, dataset=_with_rows(model.dataset, [*model.dataset.instances, *copies]))
 
 
-def _reordered(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _reordered(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
     yield Variant(adapter=model.adapter, dataset=_with_rows(model.dataset, model.dataset.instances[::-1]))
 
 
-def _idle(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _idle(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
     for count in IDLE_COUNTS:
         yield Variant(adapter=with_idle_tokens(model.adapter, count), dataset=model.dataset)
 
 
-def _moved(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _moved(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
     if model.moved_weights is not None:
         yield Variant(adapter=model.moved_weights, dataset=model.dataset)
 
 
-def _shifted(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+def _shifted(model: InvarianceModel, _before: Measurements) -> Iterator[Variant]:
     if model.shifted_scores is not None:
         yield Variant(adapter=model.shifted_scores, dataset=model.dataset)
 
@@ -249,18 +249,18 @@ def _weights_added_tokens(check: Check) -> str:
 
 
 LABEL_SHARES = "label shares changed"
-LAWS = (
-    Law(name="logits × 0.1", variants=_scaled(0.1)),
-    Law(name="logits × 10", variants=_scaled(10.0)),
-    Law(name="bias per class", variants=_biased),
-    Law(name="classes renamed and reordered", variants=_renamed),
-    Law(name="rows duplicated", variants=_duplicated, redraws=True),
-    Law(name="rows reordered", variants=_reordered),
-    Law(name="idle tokens added", variants=_idle, redraws=True, inapplicable=_weights_added_tokens),
-    Law(name="negligible weights moved", variants=_moved, allowed=NEGLIGIBLE),
-    Law(name="constant added to all scores", variants=_shifted),
+INVARIANCES = (
+    Invariance(name="logits × 0.1", variants=_scaled(0.1)),
+    Invariance(name="logits × 10", variants=_scaled(10.0)),
+    Invariance(name="bias per class", variants=_biased),
+    Invariance(name="classes renamed and reordered", variants=_renamed),
+    Invariance(name="rows duplicated", variants=_duplicated, redraws=True),
+    Invariance(name="rows reordered", variants=_reordered),
+    Invariance(name="idle tokens added", variants=_idle, redraws=True, inapplicable=_weights_added_tokens),
+    Invariance(name="negligible weights moved", variants=_moved, allowed=NEGLIGIBLE),
+    Invariance(name="constant added to all scores", variants=_shifted),
 )
-ALL_LAWS = (*(law.name for law in LAWS[:4]), LABEL_SHARES, *(law.name for law in LAWS[4:]))
+INVARIANCE_NAMES = (*(one.name for one in INVARIANCES[:4]), LABEL_SHARES, *(one.name for one in INVARIANCES[4:]))
 
 
 def _with_other_shares(measurements: Measurements) -> Iterator[Measurements]:
@@ -302,11 +302,11 @@ def _with_rows(dataset: Dataset, rows: Sequence[Instance], *, classes: tuple[str
 
 def _measured(adapter: Adapter, dataset: Dataset, needs: Sequence[str], seed: int) -> Measurements:
     labels = label_indices(dataset, adapter.capabilities.classes)
-    return measure(adapter, dataset, needs, model="law", seed=seed, labels=labels)[0]
+    return measure(adapter, dataset, needs, model="invariance", seed=seed, labels=labels)[0]
 
 
 def _noise(
-    model: LawModel, checks: Sequence[Check], needs: Sequence[str], seed: int, values: dict[str, float | None]
+    model: InvarianceModel, checks: Sequence[Check], needs: Sequence[str], seed: int, values: dict[str, float | None]
 ) -> dict[str, float]:
     """Return, for each check, how much its value may differ because other random numbers were drawn."""
     drawn = {check.id: [values[check.id]] for check in checks}

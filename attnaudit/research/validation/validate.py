@@ -54,8 +54,8 @@ class ValidationOptions:
         quick: Whether to measure fewer instances and fewer checks.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
         device: The torch device to measure on.
-        laws: Whether to measure how much laws change the values of gates. A law is a change that makes a model no more
-            and no less faithful.
+        invariances: Whether to measure how much the values of gates change under changes that make a model no more and
+            no less faithful.
         remedies: The remedies.json files of reproductions. The chosen policy lists their remedies too.
     """
 
@@ -66,7 +66,7 @@ class ValidationOptions:
     quick: bool = False
     jobs: int = 1
     device: str = "cpu"
-    laws: bool = True
+    invariances: bool = True
     remedies: Sequence[Path] = ()
 
     @property
@@ -135,7 +135,7 @@ def validate(
         seconds=0.0,
         measuring_seconds=measuring_seconds,
         families=families,
-        invariances=measure_invariances(list(gates.values()), seed=options.seed) if options.laws else [],
+        invariances=measure_invariances(list(gates.values()), seed=options.seed) if options.invariances else [],
         failed=failed,
         notes=population.notes,
     )

@@ -53,9 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure fewer instances and fewer checks; takes minutes instead of hours",
     )
     parser.add_argument(
-        "--no-laws",
+        "--no-invariances",
         action="store_true",
-        help="do not test the laws, that is, whether the gates keep their values under changes that should not matter",
+        help="do not test the invariances, that is, whether the gates keep their values under changes that should not "
+        "matter",
     )
     parser.add_argument(
         "--seed",
@@ -115,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
                 quick=options.quick,
                 jobs=jobs,
                 device=options.device,
-                laws=not options.no_laws,
+                invariances=not options.no_invariances,
                 remedies=options.remedies,
             ),
             progress=progress,

@@ -16,7 +16,7 @@ from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.study.report_files import record_json, render_page, write_files
 from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.figures_schema import CheckFigures, Figures, GroupRates, InTurn, Invariance
+from attnaudit.research.validation.figures_schema import CheckFigures, Figures, GroupRates, InTurn, InvarianceResult
 from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
 #: The largest number of series in a chart.
@@ -108,11 +108,11 @@ def markdown(validation: Validation) -> str:
     for family in validation.families:
         lines += _family_section(family)
     if validation.invariances:
-        head, rows = figure_text.law_table(validation.invariances)
-        lines += ["## Laws: the largest change of a value under changes that do not affect faithfulness", ""]
+        head, rows = figure_text.invariance_table(validation.invariances)
+        lines += ["## Invariances: the largest change of a value under changes that do not affect faithfulness", ""]
         lines += markdown_table(head, rows)
-        lines += [f"* Law broken: {phrase}." for phrase in figure_text.broken_laws(validation.invariances)]
-        lines += [f"* {phrase}." for phrase in _inapplicable_laws(validation.invariances)]
+        lines += [f"* {phrase}." for phrase in figure_text.broken_invariances(validation.invariances)]
+        lines += [f"* {phrase}." for phrase in _inapplicable_invariances(validation.invariances)]
         lines.append("")
     lines += _notes("Notes", validation.notes, validation.failed)
     lines.append(
@@ -211,13 +211,13 @@ def _check_table(family: FamilyFigures) -> list[str]:
     return markdown_table(head, rows) if rows else []
 
 
-def _inapplicable_laws(invariances: Sequence[Invariance]) -> list[str]:
-    """Return why some laws of `invariances` do not apply to some checks, one phrase per law and reason."""
+def _inapplicable_invariances(invariances: Sequence[InvarianceResult]) -> list[str]:
+    """Return why some of the invariances do not apply to some checks, one phrase per invariance and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in invariances:
         if row.holds is None and row.note:
-            reasons.setdefault((row.law, row.note), []).append(row.check)
-    return [f"{law}, {', '.join(checks)}: {note}" for (law, note), checks in reasons.items()]
+            reasons.setdefault((row.invariance, row.note), []).append(row.check)
+    return [f"{name}, {', '.join(checks)}: {note}" for (name, note), checks in reasons.items()]
 
 
 def _turn_table(turn: InTurn) -> list[str]:

@@ -11,13 +11,13 @@ from attnaudit.research.validation.figures_schema import (
     GroupRates,
     Guarantee,
     InTurn,
-    Invariance,
+    InvarianceResult,
     RankCorrelation,
     ShareOutcome,
 )
 from attnaudit.research.validation.population_schema import Family, Half, Truth
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class ModelResult(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,9 +179,9 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
             earlier runs spent on stored results is included.
         families: The figures of each family in the population.
-        invariances: How much laws change the values of the gates and of the checks that may become gates. A law is a
-            change that makes a model no more and no less faithful. The laws are measured on pooled models that were
-            made for this purpose.
+        invariances: How much the values of the gates, and of the checks that may become gates, change under changes
+            that make a model no more and no less faithful. This is measured on pooled models that were made for this
+            purpose.
         failed: Name of an entry -> why the model could not be audited.
         notes: Notes about the whole population, such as labels that are not supported.
     """
@@ -197,6 +197,6 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
     measuring_seconds: float
     families: list[FamilyFigures]
-    invariances: list[Invariance]
+    invariances: list[InvarianceResult]
     failed: dict[str, str]
     notes: list[str]

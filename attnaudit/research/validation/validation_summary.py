@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnaudit.formatting import plural
 from attnaudit.research.study.text_tables import terminal_table, terminal_text
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.figures_schema import InTurn, Invariance
+from attnaudit.research.validation.figures_schema import InTurn, InvarianceResult
 from attnaudit.research.validation.validation_report import ordered
 from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
@@ -31,16 +31,16 @@ def _print(validation: Validation, console: Console) -> None:
         _print_family(family, console)
         console.print()
     if validation.invariances:
-        _print_laws(validation.invariances, console)
+        _print_invariances(validation.invariances, console)
     for note in validation.notes:
         console.print(f"note: {note}")
     for name, reason in sorted(validation.failed.items()):
         console.print(f"not audited: {name}: {reason}")
 
 
-def _print_laws(invariances: Sequence[Invariance], console: Console) -> None:
-    """Print how many laws of `invariances` each check obeys, its largest change, and the laws that it breaks."""
-    table = terminal_table(("laws", "obeyed", "broken", "largest change", "do not apply"))
+def _print_invariances(invariances: Sequence[InvarianceResult], console: Console) -> None:
+    """Print how many invariances each check keeps, its largest change, and the invariances that it does not keep."""
+    table = terminal_table(("invariances", "kept", "not kept", "largest change", "do not apply"))
     for check in dict.fromkeys(row.check for row in invariances):
         rows = [row for row in invariances if row.check == check]
         changes = [row.change for row in rows if row.holds is not None and row.change is not None]
@@ -48,8 +48,8 @@ def _print_laws(invariances: Sequence[Invariance], console: Console) -> None:
         largest = figure_text.number(max(changes, default=None), 4)
         table.add_row(check, str(counts[0]), str(counts[1]), largest, str(counts[2]))
     console.print(table)
-    for phrase in figure_text.broken_laws(invariances):
-        console.print(f"law broken: {phrase}")
+    for phrase in figure_text.broken_invariances(invariances):
+        console.print(phrase)
 
 
 def _print_family(family: FamilyFigures, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The total effect of the predicted class in which it is smallest: definition, laws, classes with few rows, texts."""
+"""The total effect of the class in which it is smallest: definition, invariances, classes with few rows, texts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError
 from attnaudit.records import UnitNames
 from attnaudit.research.validation.changed_adapters import with_logits
+from attnaudit.research.validation.invariance_models import hand_made
 from attnaudit.research.validation.invariances import repeated
-from attnaudit.research.validation.law_models import hand_made
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured, reordered
 
@@ -176,7 +176,7 @@ def test_a_mean_over_the_rows_depends_on_how_often_a_class_is_predicted() -> Non
 
 
 @pytest.mark.parametrize("change", ["scale", "bias", "moved weights", "shifted scores"])
-def test_the_laws_hold_for_a_model(change: str) -> None:
+def test_the_value_for_a_model_is_invariant(change: str) -> None:
     model = hand_made(2, seed=1, texts=60)
     before = measured_on(model.adapter, model)
     assert min(np.bincount(before.predicted, minlength=2)) >= FEWEST_SOURCES

@@ -138,7 +138,7 @@ def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path)
     calls: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
     validation, _ = validate(
-        ValidationOptions(population=population, out=out, policies=[policy], quick=True, laws=False),
+        ValidationOptions(population=population, out=out, policies=[policy], quick=True, invariances=False),
         progress=lambda *call: calls.append(call),
     )
     assert sorted(done for done, _, _ in calls) == list(range(1, 9))
@@ -170,7 +170,7 @@ def test_models_without_a_half_are_held_out_and_the_policy_is_tried_as_it_is(pop
     policy = tmp_path / "policy.toml"
     policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
     validation, chosen = validate(
-        ValidationOptions(population=population, out=tmp_path / "out", policies=[policy], quick=True, laws=False)
+        ValidationOptions(population=population, out=tmp_path / "out", policies=[policy], quick=True, invariances=False)
     )
     (family,) = validation.families
     assert list(chosen) == ["validated_policy.toml"]
@@ -188,7 +188,7 @@ def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(
              for spec in candidates.CANDIDATE_SPECS]  # fmt: skip
     monkeypatch.setattr(candidates, "CANDIDATE_SPECS", specs)
     validation, chosen = validate(
-        ValidationOptions(population=population, out=tmp_path / "out", quick=True, laws=False)
+        ValidationOptions(population=population, out=tmp_path / "out", quick=True, invariances=False)
     )
     (family,) = validation.families
     assert list(chosen) == ["chosen_policy.toml"]
@@ -206,7 +206,9 @@ def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(
 def test_each_look_at_the_held_out_half_is_logged(population: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
-    options = ValidationOptions(population=population, out=tmp_path / "out", policies=[policy], quick=True, laws=False)
+    options = ValidationOptions(
+        population=population, out=tmp_path / "out", policies=[policy], quick=True, invariances=False
+    )
     looks = [validate(options)[0].families[0].looks for _ in range(2)]
     assert looks == [1, 2]
     lines = (tmp_path / "out" / "looks.jsonl").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The table of the laws: changed models compute what they claim, and the table finds checks that break a law."""
+"""The table of the invariances: changed models compute what they claim, and it finds values that are not invariant."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from attnaudit.research.validation.changed_adapters import (
     with_logits,
     with_reordered_classes,
 )
-from attnaudit.research.validation.figures_schema import Invariance
+from attnaudit.research.validation.figure_text import broken_invariances, invariance_table
+from attnaudit.research.validation.figures_schema import InvarianceResult
+from attnaudit.research.validation.invariance_models import FILLERS, InvarianceModel, demo, hand_made
 from attnaudit.research.validation.invariances import (
-    ALL_LAWS,
+    INVARIANCE_NAMES,
     LABEL_SHARES,
     READING,
     WHOLE_DATA,
     Outcome,
     measure_invariances,
 )
-from attnaudit.research.validation.law_models import FILLERS, LawModel, demo, hand_made
 from tests.small_models import adapter
 
 SMALL = [demo(6), hand_made(2, seed=0, texts=12), hand_made(3, seed=0, texts=12)]
 
 
-def run(model: PooledAttentionAdapter, law_model: LawModel) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
-    """Return logits, attention and tokens of the model on the texts of a law model."""
-    inputs = model.collate(law_model.dataset.instances)
+def run(model: PooledAttentionAdapter, original: InvarianceModel) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
+    """Return logits, attention and tokens of the model on the texts of the original."""
+    inputs = model.collate(original.dataset.instances)
     with torch.no_grad():
         trace = model.run(inputs)
     return trace.logits.numpy(), trace.attention["attention"][:, 0, 0].numpy(), inputs.tokens[TEXT]
 
 
 @pytest.mark.parametrize("model", SMALL, ids=lambda m: m.name)
-def test_changed_logits(model: LawModel) -> None:
+def test_changed_logits(model: InvarianceModel) -> None:
     logits, attention, _ = run(model.adapter, model)
     classes = len(model.adapter.capabilities.classes)
     bias = np.arange(1.0, classes + 1)
@@ -52,7 +53,7 @@ def test_changed_logits(model: LawModel) -> None:
 
 
 @pytest.mark.parametrize("model", SMALL, ids=lambda m: m.name)
-def test_reordered_classes(model: LawModel) -> None:
+def test_reordered_classes(model: InvarianceModel) -> None:
     logits, _, _ = run(model.adapter, model)
     order = list(range(len(model.adapter.capabilities.classes)))[::-1]
     names = [f"new {index}" for index in order]
@@ -63,7 +64,7 @@ def test_reordered_classes(model: LawModel) -> None:
 
 
 @pytest.mark.parametrize("model", SMALL, ids=lambda m: m.name)
-def test_idle_tokens_do_nothing_and_get_no_weight(model: LawModel) -> None:
+def test_idle_tokens_do_nothing_and_get_no_weight(model: InvarianceModel) -> None:
     logits, attention, tokens = run(model.adapter, model)
     changed = with_idle_tokens(model.adapter, 3)
     after, weights, longer = run(changed, model)
@@ -105,7 +106,7 @@ def test_a_decoder_that_is_not_linear_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def table() -> dict[tuple[str, str], Invariance]:
+def table() -> dict[tuple[str, str], InvarianceResult]:
     audited = [
         checks.TotalEffect(on="logits", severity="report"),
         checks.Pointing(on="logits", severity="report"),
@@ -115,25 +116,34 @@ def table() -> dict[tuple[str, str], Invariance]:
         checks.Pointing(severity="report", reading="cls"),
     ]
     records = measure_invariances(audited, seed=0, models=SMALL[1:])
-    assert len(records) == len(ALL_LAWS) * len(audited)
-    assert msgspec.json.decode(msgspec.json.encode(records), type=list[Invariance]) == records
-    return {(one.law, one.check): one for one in records}
+    assert len(records) == len(INVARIANCE_NAMES) * len(audited)
+    assert msgspec.json.decode(msgspec.json.encode(records), type=list[InvarianceResult]) == records
+    return {(one.invariance, one.check): one for one in records}
 
 
-def test_the_table_tells_which_laws_hold(table: dict[tuple[str, str], Invariance]) -> None:
+def test_the_table_tells_which_values_are_invariant(table: dict[tuple[str, str], InvarianceResult]) -> None:
     held = {key: record.holds for key, record in table.items()}
     assert held["logits × 10", "total_effect.logits"] is True
     assert held["logits × 0.1", "pointing.logits"] is True
     assert held["bias per class", "total_effect.logits"] is True
-    for law in ("classes renamed and reordered", "rows reordered", "negligible weights moved"):
-        assert all(held[law, check] for check in ("total_effect.logits", "pointing.logits"))
-    for law in ("logits × 10", "bias per class", LABEL_SHARES, "idle tokens added"):
-        assert held[law, "comprehensiveness.deletion.signed_loo"] is False
+    for name in ("classes renamed and reordered", "rows reordered", "negligible weights moved"):
+        assert all(held[name, check] for check in ("total_effect.logits", "pointing.logits"))
+    for name in ("logits × 10", "bias per class", LABEL_SHARES, "idle tokens added"):
+        assert held[name, "comprehensiveness.deletion.signed_loo"] is False
     assert held["logits × 0.1", "permutation_fragility.tvd"] is False
     assert held[LABEL_SHARES, "permutation_fragility.tvd"] is False
 
 
-def test_laws_that_do_not_apply_are_explained(table: dict[tuple[str, str], Invariance]) -> None:
+def test_the_text_names_the_values_that_are_not_invariant(table: dict[tuple[str, str], InvarianceResult]) -> None:
+    erasure = "comprehensiveness.deletion.signed_loo"
+    head, rows = invariance_table(list(table.values()))
+    assert head[0] == "invariance"
+    assert {row[0]: row[head.index(erasure)] for row in rows}["idle tokens added"].endswith(" (not invariant)")
+    phrases = broken_invariances(list(table.values()))
+    assert any(one.startswith(f"{erasure} is not invariant (idle tokens added): its value") for one in phrases)
+
+
+def test_invariances_that_do_not_apply_are_explained(table: dict[tuple[str, str], InvarianceResult]) -> None:
     for check in ("total_effect.logits", "pointing.logits", "permutation_fragility.tvd"):
         record = table["idle tokens added", check]
         assert record.holds is None
@@ -141,20 +151,20 @@ def test_laws_that_do_not_apply_are_explained(table: dict[tuple[str, str], Invar
         assert "does not apply" in record.note
     ranking = next(key[1] for key in table if key[1].startswith("information_ranking"))
     assert table[LABEL_SHARES, ranking].note == WHOLE_DATA
-    for law in ALL_LAWS:
-        record = table[law, checks.Pointing(severity="report", reading="cls").id]
+    for name in INVARIANCE_NAMES:
+        record = table[name, checks.Pointing(severity="report", reading="cls").id]
         assert (record.holds, record.change, record.note) == (None, None, READING)
 
 
 def test_an_outcome_keeps_the_change_furthest_above_what_is_allowed() -> None:
     outcome = Outcome()
     outcome.add(None, 0.3, 0.01, "undefined before")
-    assert outcome.record("law", "check", "").note == "not measured: the value is undefined on every model"
+    assert outcome.record("change", "check", "").note == "not measured: the value is undefined on every model"
     outcome.add(0.5, 0.55, 0.1, "noisy")
     outcome.add(0.5, 0.53, 0.01, "exact")
-    record = outcome.record("law", "check", "")
+    record = outcome.record("change", "check", "")
     assert (record.model, record.allowed, record.holds) == ("exact", 0.01, False)
     assert record.change == pytest.approx(0.03)
     outcome.add(0.5, None, 0.01, "broken")
-    record = outcome.record("law", "check", "")
+    record = outcome.record("change", "check", "")
     assert (record.model, record.holds, record.note) == ("broken", False, "the value becomes undefined on broken")

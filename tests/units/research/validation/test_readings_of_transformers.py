@@ -74,7 +74,7 @@ def test_a_policy_is_validated_on_the_families_that_it_states(population: Path, 
             encoding="utf-8",
         )
     options = ValidationOptions(
-        population=population, out=tmp_path / "out", policies=[pooled, transformer], quick=True, laws=False
+        population=population, out=tmp_path / "out", policies=[pooled, transformer], quick=True, invariances=False
     )
     validation, _ = validate(options)
     (family,) = validation.families

@@ -79,7 +79,7 @@ def test_trends_are_never_tuned_on() -> None:
     assert choose([*population(), *trends], ALL, seed=0) == choose(population(), ALL, seed=0)
 
 
-def test_a_check_that_breaks_a_law_never_becomes_a_gate() -> None:
+def test_a_check_whose_value_is_not_invariant_never_becomes_a_gate() -> None:
     """Agreement that separates as well as the erasure check is chosen neither next to it nor without it."""
     models = [
         JudgedModel(

@@ -1,4 +1,4 @@
-"""The models on which the laws of `invariances` are measured: the demo model, and two with hand-written weights.
+"""The models on which the invariances are measured: the demo model, and two with hand-written weights.
 
 The hand-made models have a vocabulary with a score and evidence for each word:
 
@@ -36,8 +36,8 @@ PADDING, MASK = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LawModel:
-    """A model on which the laws of `invariances` are measured, with its texts.
+class InvarianceModel:
+    """A model on which the invariances are measured, with its texts.
 
     Attributes:
         name: The name of the model.
@@ -55,12 +55,12 @@ class LawModel:
     shifted_scores: PooledAttentionAdapter | None = None
 
 
-def law_models(seed: int) -> list[LawModel]:
+def invariance_models(seed: int) -> list[InvarianceModel]:
     """Return the demo model on short movie reviews, and hand-made models of two and of three classes."""
     return [demo(), hand_made(2, seed=seed), hand_made(3, seed=seed, residual=2.0)]
 
 
-def demo(texts: int = TEXTS) -> LawModel:
+def demo(texts: int = TEXTS) -> InvarianceModel:
     """Return the demo model and the first short reviews of the test part."""
     whole = split("test")
     short = [one for one in whole.instances if SHORTEST <= len(one.text.split()) <= LONGEST]
@@ -71,10 +71,10 @@ def demo(texts: int = TEXTS) -> LawModel:
         instances=tuple(short[:texts]),
         classes=whole.classes,
     )
-    return LawModel(name="demo", adapter=demo_model.model(), dataset=dataset)
+    return InvarianceModel(name="demo", adapter=demo_model.model(), dataset=dataset)
 
 
-def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 0.5) -> LawModel:
+def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 0.5) -> InvarianceModel:
     """Build a model whose parts are written by hand.
 
     Its texts have decoys, words without evidence that get much attention, and weak cues, which have evidence and get
@@ -86,10 +86,11 @@ def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 
         texts: The number of texts.
         residual: The weight r of the evidence that does not depend on attention.
     """
+    # The first key must stay as it is: another one would draw other models, and change the published values.
     random = keyed_generator(seed, "law model", str(classes))
     words = _Words(classes, random)
     dataset = _texts(words, texts, random)
-    return LawModel(
+    return InvarianceModel(
         name=f"hand-made, {classes} classes",
         adapter=words.adapter(residual),
         dataset=dataset,

@@ -1,4 +1,4 @@
-"""The laws as properties of `TotalEffect` and `Pointing` on hand-made models, and checks that break them."""
+"""The invariances of `TotalEffect` and `Pointing` as properties, on hand-made models, and checks without them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset
 from attnaudit.research.validation.changed_adapters import with_idle_tokens, with_logits, with_reordered_classes
+from attnaudit.research.validation.invariance_models import InvarianceModel, hand_made
 from attnaudit.research.validation.invariances import repeated
-from attnaudit.research.validation.law_models import LawModel, hand_made
 
 EXACT = 1e-6
 GATES = (
@@ -42,13 +42,13 @@ each_gate = pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.id)
 
 
 @cache
-def built(classes: int, seed: int) -> LawModel:
+def built(classes: int, seed: int) -> InvarianceModel:
     return hand_made(classes, seed=seed, texts=15)
 
 
 def run(adapter: PooledAttentionAdapter, dataset: Dataset, needs: Sequence[str] = NEEDS) -> Measurements:
     labels = label_indices(dataset, adapter.capabilities.classes)
-    return measure(adapter, dataset, needs, model="law", seed=0, labels=labels)[0]
+    return measure(adapter, dataset, needs, model="invariance", seed=0, labels=labels)[0]
 
 
 @cache
@@ -78,7 +78,7 @@ def unlabelled(measurements: Measurements) -> Measurements:
 
 @each_gate
 def test_the_values_are_neither_0_nor_1(gate: Check) -> None:
-    """Otherwise, the laws would hold for no good reason."""
+    """Otherwise, the values would be invariant for no good reason."""
     for classes in (2, 3, 5):
         assert 0.02 < value(gate, measured(classes, 0)) < 0.98
 
@@ -168,7 +168,7 @@ def test_idle_tokens_leave_the_cosine_alone_and_never_lower_pointing(classes: in
 
 
 def test_idle_tokens_are_rearranged_like_others() -> None:
-    """This is why the law does not apply to `TotalEffect`: rearranged weights reach the idle tokens."""
+    """This is why the invariance does not apply to `TotalEffect`: rearranged weights reach the idle tokens."""
     model = built(2, 0)
     gate = checks.TotalEffect(on="logits", severity="report")
     after = run(with_idle_tokens(model.adapter, 3), model.dataset, gate.needs())
@@ -176,14 +176,14 @@ def test_idle_tokens_are_rearranged_like_others() -> None:
 
 
 @pytest.mark.parametrize("check", [TVD, ERASURE, *ON_PROBABILITIES], ids=lambda check: check.id)
-def test_probabilities_break_the_law_of_scale(check: Check) -> None:
+def test_probabilities_are_not_invariant_under_scale(check: Check) -> None:
     model = built(3, 0)
     after = [run(with_logits(model.adapter, scale=scale), model.dataset) for scale in (0.1, 10)]
     assert most_moved(check, measured(3, 0), after) > 0.02
 
 
 @pytest.mark.parametrize("check", [TVD, ERASURE, *ON_PROBABILITIES], ids=lambda check: check.id)
-def test_probabilities_break_the_law_of_bias(check: Check) -> None:
+def test_probabilities_are_not_invariant_under_bias(check: Check) -> None:
     model = built(2, 0)
     size = float(np.std(measured(2, 0).vector("logits")))
     after = [run(with_logits(model.adapter, bias=[sign * size, -sign * size]), model.dataset) for sign in (1, -1)]
@@ -191,13 +191,13 @@ def test_probabilities_break_the_law_of_bias(check: Check) -> None:
 
 
 @pytest.mark.parametrize("check", [TVD, ERASURE, *AS_SAMPLED], ids=lambda check: check.id)
-def test_values_as_sampled_break_the_law_of_label_shares(check: Check) -> None:
+def test_values_as_sampled_are_not_invariant_under_label_shares(check: Check) -> None:
     before = measured(3, 0)
     after = [repeated(before, np.repeat(np.arange(15), np.where(before.labels == label, 6, 1))) for label in range(3)]
     assert most_moved(check, before, after) > 0.01
 
 
-def test_erasure_breaks_the_law_of_idle_tokens() -> None:
+def test_erasure_is_not_invariant_under_idle_tokens() -> None:
     model = built(3, 0)
     after = [run(with_idle_tokens(model.adapter, count), model.dataset, ERASURE.needs()) for count in (1, 3)]
     assert most_moved(ERASURE, measured(3, 0), after) > 0.02
