@@ -82,7 +82,7 @@ class Registry(Generic[T]):
                 )
             file = _file_of(item)
             # pytest gives the same module name to all conftest.py files, so their origins can be equal.
-            if file and self._file.get(name, file) != file:
+            if file and name in self._known and self._file.get(name, file) != file:
                 raise AuditError(
                     f"{self.kind} '{name}' is registered twice, in {self._file[name]} and in {file}. Rename one of "
                     "them."

@@ -87,7 +87,6 @@ def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     registry.checks.names()  # registers the built-in checks, which must remain
     monkeypatch.setattr(registry.checks, "_known", dict(registry.checks._known))
     monkeypatch.setattr(registry.checks, "_origin", dict(registry.checks._origin))
-    monkeypatch.setattr(registry.checks, "_file", dict(registry.checks._file))
     monkeypatch.setattr(attnaudit.checks.builtin, "__path__", [*attnaudit.checks.builtin.__path__, str(tmp_path)])
     path = tmp_path / f"{MODULE}.py"
     path.write_text(SOURCE, encoding="utf-8")
