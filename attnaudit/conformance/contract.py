@@ -175,13 +175,18 @@ def require_close(
     return difference
 
 
-def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
+def require_same_logits(
+    actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "", whole: Tensor | None = None
+) -> float:
     """Check that two tensors of logits agree, and return their largest absolute difference.
 
     The tolerance is `TOLERANCE` times the size of the expected logits: their largest absolute value, or a larger number
-    if it is small (see `counted_size`). The other arguments and the error are the same as for `require_close`.
+    if it is small (see `counted_size`). If the expected logits belong to texts with masked tokens, `whole` has the
+    logits of the texts without masks, whose size counts, too: small logits can be sums of large terms, whose rounding
+    errors are larger. The other arguments and the error are the same as for `require_close`.
     """
-    size = expected.detach().abs().max().item() if expected.numel() else 1.0
+    sizes = [one.detach().abs().max().item() for one in (expected, whole) if one is not None and one.numel()]
+    size = max(sizes, default=1.0)
     return require_close(actual, expected, what, advice, tolerance=TOLERANCE * counted_size(size, TOLERANCE), at=at)
 
 

@@ -71,12 +71,14 @@ def check_logits_masked(e: Examples) -> str:
         "the logits of logits_masked() and those of run() on the result of substitute() differ",
         f"Declare independent=False if the encoder or attention of a bag mixes units. {ADVICE} A custom adapter can "
         "declare shares_masked=False.",
+        whole=examples.trace.logits,
     )
     require_same_logits(
         with_weights,
         examples.run(replaced, intervene=lambda _site, _live, _allowed: of_whole).logits,
         "with given attention weights, the logits of logits_masked() and those of run() differ",
         "Use the given weights instead of those that the attention computes.",
+        whole=examples.trace.logits,
     )
     if e.capabilities.single_masks:
         _require_single_masks(examples, rows[:1], real[0])
@@ -100,6 +102,7 @@ def _require_single_masks(e: Examples, row: Tensor, real: Tensor) -> None:
             e.run(variants).logits,
             "the logits of logits_with_single_masks() and those of run() on the result of substitute() differ",
             "A custom adapter can declare single_masks=False.",
+            whole=e.trace.logits,
         )
 
 

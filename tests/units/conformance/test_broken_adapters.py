@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance import CHECKS, full, quick, sample_texts
+from attnaudit.conformance.contract import BrokenContractError, require_same_logits
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from tests.small_models import Encoder, adapter, dataset, parts, tokenize, tokenize_with_ends
@@ -310,3 +311,12 @@ def test_the_long_text_is_chosen_by_the_number_of_its_weights(monkeypatch: pytes
         long = sample_texts.examples(adapter(2), [*INSTANCES, *texts]).long
         chosen.append(long and len(long.instances[0].text.split()))
     assert chosen == [320, 310, 300, None]
+
+
+def test_rounding_errors_of_masked_texts_are_compared_with_the_logits_of_whole_texts() -> None:
+    expected, rounded = torch.tensor([[0.2, -0.2]]), torch.tensor([[0.2 + 2.2e-5, -0.2]])
+    with pytest.raises(BrokenContractError, match=r"differ by 2\.\de-05; expected at most 2e-05"):
+        require_same_logits(rounded, expected, "the logits differ", "")
+    assert require_same_logits(rounded, expected, "the logits differ", "", whole=10 * expected) < 3e-5
+    with pytest.raises(BrokenContractError, match=r"expected at most 0\.0002"):
+        require_same_logits(expected + 1e-3, expected, "the logits differ", "", whole=10 * expected)
