@@ -57,8 +57,9 @@ LAYERS = {
 }
 #: The folders and modules of `adapters/huggingface`: each imports only from itself and from those before it.
 LAYERS_OF_TRANSFORMERS = (
-    *("forward_hooks", "half_precision", "wrapped_models", "checkpoints", "attention", "outputs", "texts", "passes"),
-    *("probes", "transformer_adapter", "pictures_and_recordings", "precision_choice", "build", "checkpoint_format"),
+    *("logit_comparison", "forward_hooks", "half_precision", "wrapped_models", "checkpoints", "attention", "outputs"),
+    *("texts", "passes", "probes", "transformer_adapter", "pictures_and_recordings", "precision_choice", "build"),
+    "checkpoint_format",
     "__init__",
 )
 #: Folders that the core finds through registries and never imports.

@@ -17,7 +17,7 @@ from attnaudit.adapters.huggingface.attention import attention_interface
 from attnaudit.adapters.huggingface.attention.attention_kernels import prepare_kernel
 from attnaudit.adapters.huggingface.checkpoints import checkpoint_files, peft_folder, preprocessors
 from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
-from attnaudit.adapters.huggingface.outputs.logit_comparison import close, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.outputs.target_heads import SpanHead, TagHead
 from attnaudit.adapters.huggingface.passes.runner import prepare_runner
 from attnaudit.adapters.huggingface.pictures_and_recordings import picture_build, recording_build
@@ -377,7 +377,7 @@ def _build(
     generates = task in ("causal", "encoder-decoder")
     decoder = None
     if model.config.is_encoder_decoder:
-        before = text_encoder.before_written() if generates else ()
+        before = text_encoder.before_written if generates else ()
         decoder = DecoderInputs(model.config, generates=generates, before_written=before)
     model.eval()
     accepted, accepts_others = accepted_arguments(model)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from attnaudit.adapters.huggingface.attention.function_call import FunctionCall
 from attnaudit.adapters.huggingface.attention.layout import DECODER, Layout, value_states
 from attnaudit.adapters.huggingface.attention.recorder import AttentionCall, observing
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, largest_difference
 from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
@@ -320,24 +322,31 @@ def _with_adapters(model: nn.Module, projection: nn.Module, seen: SeenAttention)
     weight: Any = projection.weight
     states = seen.output.flatten(2).to(weight.dtype)
     inputs = (states, states.flip(1), states + states.flip(1), torch.zeros_like(states))
+    shape = projection(states).shape
     name = next(name for name, module in model.named_modules() if module is projection)
     found = projection
     while name := name.rpartition(".")[0]:
         around = model.get_submodule(name)
         if any(module is seen.module for module in around.modules()):
             break
-        try:
-            one, other, both, constant = map(around, inputs)
-            total = one + other
-            difference = (both + constant - total).abs().max()
-            is_linear = total.shape == projection(states).shape and bool(difference <= 1e-4 * total.abs().max())
         # Modules with further arguments, such as those that add the residual stream, cannot be called in this way.
-        except Exception:
-            break
-        if not is_linear:
+        if not attempt(partial(_is_linear, around, inputs, shape)):
             break
         found = around
     return found
+
+
+def _is_linear(module: nn.Module, inputs: Sequence[Tensor], shape: torch.Size) -> bool:
+    """Return whether a module is linear, up to a constant, and its outputs have the given shape.
+
+    Args:
+        module: The module.
+        inputs: Two inputs, their sum, and zeros, all of the same shape.
+        shape: The expected shape of an output.
+    """
+    one, other, both, constant = map(module, inputs)
+    total = one + other
+    return total.shape == shape and largest_difference(both + constant, total) <= TOLERANCE * float(total.abs().max())
 
 
 def _is_projection(module: nn.Module) -> bool:

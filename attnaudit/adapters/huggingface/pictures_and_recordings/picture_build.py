@@ -12,7 +12,7 @@ import torch
 from attnaudit.adapters.donors import Donors, InDistribution, reading_donors
 from attnaudit.adapters.huggingface.attention.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.checkpoints import checkpoint_files
-from attnaudit.adapters.huggingface.outputs.logit_comparison import attempt, close
+from attnaudit.adapters.huggingface.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.outputs.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.pictures_and_recordings.patch_grid import Erased, PatchGrid, find_patches
 from attnaudit.adapters.huggingface.pictures_and_recordings.patch_inputs import PatchInputBuilder, random_pixels

@@ -12,7 +12,7 @@ import torch
 from attnaudit.adapters.donors import Donors, InDistribution, content_hash, reading_donors
 from attnaudit.adapters.huggingface.attention.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.checkpoints import checkpoint_files
-from attnaudit.adapters.huggingface.outputs.logit_comparison import close, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.outputs.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.pictures_and_recordings.donor_frames import DonorFrames
 from attnaudit.adapters.huggingface.pictures_and_recordings.frame_inputs import FrameInputBuilder, read_waveform

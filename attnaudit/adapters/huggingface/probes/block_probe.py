@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from attnaudit.adapters.huggingface.outputs.logit_comparison import TOLERANCE, attempt, close, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, close, largest_difference
 from attnaudit.adapters.huggingface.passes.layer_states import LayerStates
 from attnaudit.adapters.huggingface.passes.runner import Runner
 from attnaudit.adapters.huggingface.texts.input_builder import single_row

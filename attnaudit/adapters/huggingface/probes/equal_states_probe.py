@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from attnaudit.adapters.huggingface.outputs.logit_comparison import gives
+from attnaudit.adapters.huggingface.logit_comparison import gives
 from attnaudit.adapters.huggingface.passes.equal_states import FirstLinears, find_first_linears
 from attnaudit.adapters.huggingface.passes.runner import Runner
 from attnaudit.adapters.padding import repeated

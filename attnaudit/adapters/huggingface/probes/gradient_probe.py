@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
-from attnaudit.adapters.huggingface.outputs.logit_comparison import gives
+from attnaudit.adapters.huggingface.logit_comparison import gives
 from attnaudit.adapters.huggingface.passes.runner import Runner
 from attnaudit.adapters.protocol import TEXT
 

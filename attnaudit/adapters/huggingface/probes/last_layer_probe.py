@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
-from attnaudit.adapters.huggingface.outputs.logit_comparison import attempt, gives
+from attnaudit.adapters.huggingface.logit_comparison import attempt, gives
 from attnaudit.adapters.huggingface.outputs.read_tokens import ReadTokens
 from attnaudit.adapters.huggingface.passes.last_layer import LastLayer, find_last_layer, find_layers_of_queries
 from attnaudit.adapters.huggingface.passes.runner import Runner

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
-from attnaudit.adapters.huggingface.outputs.logit_comparison import TOLERANCE, attempt, close, gives, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, close, gives, largest_difference
 from attnaudit.adapters.huggingface.outputs.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.passes import prefix_cache
 from attnaudit.adapters.huggingface.passes.runner import Runner

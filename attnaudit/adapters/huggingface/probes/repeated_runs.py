@@ -7,7 +7,7 @@ import time
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.huggingface.outputs.logit_comparison import close, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.passes.runner import Runner
 from attnaudit.errors import AdapterError
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.half_precision import in_float32
-from attnaudit.adapters.huggingface.outputs.logit_comparison import gives
+from attnaudit.adapters.huggingface.logit_comparison import gives
 from attnaudit.adapters.huggingface.outputs.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.passes.query_replay import (
     replay_after_position,

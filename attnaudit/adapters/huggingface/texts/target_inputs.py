@@ -46,7 +46,7 @@ class TargetInputs:
     ) -> dict[str, Tensor]:
         """Return the entries for encoded instances, with padding on the right."""
         if self.task == "encoder-decoder":
-            before = [0] * len(encoder.before_written())
+            before = [0] * len(encoder.before_written)
             answers = [before + [one + 1 for one in ids] for ids in encoder.written_answers(instances)]
             written, _ = pad(answers, value=0, device=device)
             return {WRITTEN: written[:, None]}

@@ -337,8 +337,9 @@ class TextEncoder:
             encoded.append(ids)
         return encoded
 
+    @cached_property
     def before_written(self) -> list[int]:
-        """Return the ids of the special tokens that the tokenizer puts before a text that a decoder writes.
+        """The ids of the special tokens that the tokenizer puts before a text that a decoder writes.
 
         The decoder of BART, for example, learns to write <s> before its first word.
         """

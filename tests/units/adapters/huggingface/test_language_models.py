@@ -40,7 +40,7 @@ def _next_words(name: str, text: str) -> torch.Tensor:
 @pytest.mark.parametrize(("kind", "before"), [("bytes", ["<s>"]), ("unigram", []), ("wordpiece", ["[CLS]"])])
 def test_the_decoder_reads_the_special_tokens_that_it_learns_to_write_first(kind: str, before: list[str]) -> None:
     reader = tokenizer(kind)
-    assert reader.convert_ids_to_tokens(TextEncoder(reader, limit=None).before_written()) == before
+    assert reader.convert_ids_to_tokens(TextEncoder(reader, limit=None).before_written) == before
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)

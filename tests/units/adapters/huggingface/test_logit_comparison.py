@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from attnaudit.adapters.huggingface.outputs.logit_comparison import TOLERANCE, attempt, gives
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, gives
 
 
 def fails() -> torch.Tensor:
