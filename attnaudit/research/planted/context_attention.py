@@ -66,6 +66,16 @@ def next_to(plan: Plan) -> Plan:
     return after
 
 
+def with_next(plan: Plan) -> Plan:
+    """Return the plan that attention should be on the tokens of another plan and on the tokens that follow them."""
+
+    def both(vocabulary: Vocabulary) -> Targets:
+        targets, following = plan(vocabulary), next_to(plan)(vocabulary)
+        return lambda traced: targets(traced) | following(traced)
+
+    return both
+
+
 def last_token(_vocabulary: Vocabulary) -> Targets:
     """Return the last real token of each text, as a plan."""
 

@@ -30,6 +30,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "small": ("tiny", "little", "short", "minute"),
     "colour question": ("colour",),
     "size question": ("size",),
+    "heading": ("assessment", "diagnosis", "upshot", "tldr"),
     "decoy": ("fine", "superb", "lovely", "poor", "bland", "lame"),
 }
 #: The two questions of the task "query" -> the roles that answer "positive" and "negative".
@@ -147,6 +148,13 @@ def _query(writer: _Writer, label: int) -> None:
     writer.insert(writer.word("decoy"))
 
 
+def _heading(writer: _Writer, label: int) -> None:
+    """Insert a heading with a cue word for the label after it, and two cue words for random classes elsewhere."""
+    writer.insert(writer.word("heading"), writer.word("praise" if label else "blame"))
+    for _ in range(2):
+        writer.insert(writer.word(writer.draw.choice(("praise", "blame"))))
+
+
 #: Task -> inserts the cue words of a label, 0 or 1, into a sentence.
 TASKS: dict[str, Callable[[_Writer, int], None]] = {
     "single": _single,
@@ -159,6 +167,7 @@ TASKS: dict[str, Callable[[_Writer, int], None]] = {
     "last-two-of-three": _last_two_of_three,
     "last-word": _last_word,
     "query": _query,
+    "heading": _heading,
 }
 
 

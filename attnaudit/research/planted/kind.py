@@ -77,12 +77,15 @@ class Exchange:
         absence: The class that the model predicts if a text has no evidence, such as the class of texts without cue
             words. Texts with this predicted class give tokens to other texts, but get none. None if every class has
             evidence.
+        of_evidence: Whether the share of a graded model is a share of the evidence in each text, so that both exchanges
+            change the logits in every text. If False, it is a share of the texts.
         rest_decides: Whether the decision of an unfaithful model must change if all tokens but the attended ones are
             exchanged. False if no token decides, for example because the length of the text does.
     """
 
     kept: frozenset[str] = frozenset()
     absence: str | None = None
+    of_evidence: bool = False
     rest_decides: bool = True
 
 
@@ -109,8 +112,8 @@ class Recipe:
         dev: The development set, if it is not that of the kind's data.
         test: The texts that the model is verified and audited on, if they are not the test set of the kind's data. They
             are stored with the population.
-        share: The share of texts on which attention is right by construction. It is required for "graded" kinds only:
-            it is 1 for "faithful" and 0 for "unfaithful" models.
+        share: The share on which attention is right by construction: of the texts, or of the evidence in each text. It
+            is required for "graded" kinds only: it is 1 for "faithful" and 0 for "unfaithful" models.
         exchange: How the label is verified if the kind is verified by exchange.
         minimum_accuracy: The smallest accuracy of the model.
     """

@@ -32,6 +32,8 @@ class TextPlan:
             classes and come later in the text. If False, no cue word is first.
         inserted: Pairs of a word and a share. The word is inserted into this share of the texts, whatever their class.
         marks: Words that replace the cue words of every class, such as formatting marks. Empty for invented words.
+        partners: Whether a text also has as many *partner words* of its class as cue words. Partner words are other
+            invented words, so a model can read cue words and partner words in different ways.
         rows: Number of texts.
     """
 
@@ -43,6 +45,7 @@ class TextPlan:
     first: bool = False
     inserted: tuple[tuple[str, float], ...] = ()
     marks: tuple[str, ...] = ()
+    partners: bool = False
     rows: int = ROWS
 
 
@@ -67,6 +70,18 @@ def cue_words(plan: TextPlan, sentences: Dataset) -> dict[str, tuple[str, ...]]:
     }
 
 
+def partner_words(plan: TextPlan, sentences: Dataset) -> dict[str, tuple[str, ...]]:
+    """Return the partner words of each class. They are no cue words of any class. Without partners, there are none.
+
+    The arguments are those of `cue_words`.
+    """
+    invented = invented_words(sentences)[len(plan.classes) * CUES_PER_CLASS :]
+    return {
+        name: tuple(invented[index * CUES_PER_CLASS :][:CUES_PER_CLASS]) if plan.partners else ()
+        for index, name in enumerate(plan.classes)
+    }
+
+
 def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
     """Return texts with known cue words.
 
@@ -76,7 +91,7 @@ def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
         seed: The seed of all random choices.
     """
     draw = random.Random(seed)
-    cues = cue_words(plan, sentences)
+    cues, partners = cue_words(plan, sentences), partner_words(plan, sentences)
     shuffled = [words(instance.text) for instance in sentences.instances]
     draw.shuffle(shuffled)
     cumulated = list(itertools.accumulate(plan.shares or (1 / len(plan.classes),) * len(plan.classes)))
@@ -85,7 +100,7 @@ def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
         # The proportions of the classes are fixed, so that chance cannot leave out a rare class.
         position = (index * 0.6180339887498949 + 0.5 / plan.rows) % 1.0
         label = plan.classes[min(bisect.bisect_right(cumulated, position), len(plan.classes) - 1)]
-        text = _text(plan, cues, label, shuffled, index, draw)
+        text = _text(plan, cues, partners[label], label, shuffled, index, draw)
         instances.append(
             Instance(id=f"made-{seed}-{index}", text=" ".join(text), label=label, where=f"made:{index + 1}")
         )
@@ -102,6 +117,7 @@ def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
 def _text(
     plan: TextPlan,
     cues: dict[str, tuple[str, ...]],
+    partners: tuple[str, ...],
     label: str,
     sentences: list[list[str]],
     index: int,
@@ -113,6 +129,8 @@ def _text(
     if plan.first:
         everywhere = [word for group in cues.values() for word in group]
         added = added[:1] + [draw.choice(everywhere) for _ in added[1:]]
+    if partners:
+        added += [draw.choice(partners) for _ in range(number)]
     added += [word for word, share in plan.inserted if draw.random() < share]
     background = list(sentences[index % len(sentences)])
     if plan.length is not None:

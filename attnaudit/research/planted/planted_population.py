@@ -30,7 +30,7 @@ from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted.kind import Compiled, Kind, Recipe, TrainingInputs, class_words, kinds
 from attnaudit.research.planted.verify_context import CONTEXT_EXCHANGE, verify_in_context
-from attnaudit.research.planted.verify_exchange import EXCHANGE, verify_by_exchange
+from attnaudit.research.planted.verify_exchange import EXCHANGE, LOGIT_EXCHANGE, verify_by_exchange
 from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label
 
 #: Part of every model's key. Increase it when the code that builds a kind changes, so that all models are built again.
@@ -155,6 +155,11 @@ def describe(record: dict[str, Any]) -> str:
             "the decision becomes that of the other text on {attended:.2f} of the texts if the attended tokens are "
             "exchanged, and on {rest:.2f} if all other tokens are".format_map(record["verified_by"])
         )
+    if (record["verified_by"] or {}).get("name") == LOGIT_EXCHANGE:
+        parts.append(
+            "exchanging the attended tokens makes {attended:.2f} of the change of the logits, and exchanging all other "
+            "tokens {rest:.2f}".format_map(record["verified_by"])
+        )
     if record["bypass_share"] is not None:
         parts.append(f"bypass share {record['bypass_share']:.3f}")
     return ", ".join(parts) + "".join(f"; excluded: {reason}" for reason in record["excluded_because"])
@@ -257,7 +262,8 @@ def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEviden
         "accuracy_without_deception": evidence.reference_accuracy,
     }
     if evidence.exchange is not None:
-        name = CONTEXT_EXCHANGE if kind.verified_by == "context" else EXCHANGE
+        name = LOGIT_EXCHANGE if recipe.exchange.of_evidence else EXCHANGE
+        name = CONTEXT_EXCHANGE if kind.verified_by == "context" else name
         measured = {key: value for key, value in msgspec.to_builtins(evidence.exchange).items() if value is not None}
         verified_by = {"name": name, **measured}
     return {

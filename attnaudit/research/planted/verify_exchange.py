@@ -8,8 +8,10 @@ second text, the donor, in two ways. The attention weights of the text do not ch
 * All other tokens are replaced by the other tokens of the donor. In an unfaithful model, the decision becomes that of
   the donor. In a faithful one, it does not.
 
-If attention is right only on a share of the texts, the first exchange changes the decision on this share. No check of
-an audit uses this intervention: checks mask, delete or permute, but take nothing from another text.
+If attention is right only on a share of the texts, the first exchange changes the decision on this share. If it is
+right on a share of the evidence in each text, the logits are compared instead of the decisions: exchanging the attended
+tokens changes them by this share of the change that both exchanges together make. No check of an audit uses this
+intervention: checks mask, delete or permute, but take nothing from another text.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from attnaudit.research.planted.kind import Exchange, Kind, Recipe
 from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence, accuracy_of, in_batches
 
 EXCHANGE = "exchange_with_attention_held"
+#: The name of the verification if logits are compared instead of decisions.
+LOGIT_EXCHANGE = "logits_in_exchange_with_attention_held"
 #: The share of the attention weight that the exchanged tokens hold.
 HELD_WEIGHT = 0.8
 #: A model follows the donors if its decision changes to theirs on at least this share of the texts. It does not follow
@@ -65,6 +69,23 @@ class _Row:
     others_ids: Integers
     predicted: int
     kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchanged:
+    """What an exchange of tokens does to one text.
+
+    Attributes:
+        follows: Whether the decision becomes that of the donor.
+        change: Change of the donor's logit minus that of the text's own predicted class.
+    """
+
+    follows: bool
+    change: float
+
+
+#: Exchange -> the attributes of `_Row` with the tokens that it exchanges.
+_PARTS = {"attended": ("attended",), "others": ("others",), "both": ("attended", "others")}
 
 
 def verify_by_exchange(kind: Kind, recipe: Recipe, adapter: PooledAttentionAdapter, data: Dataset) -> LabelEvidence:
@@ -114,9 +135,13 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
             continue
         margin = SHARE_TOLERANCE if 0 < share < 1 else 1 - FOLLOWS_MINIMUM
         if abs(value - intended) > margin + 1e-9:
+            outcome = (
+                f"the logits change by {value:.3f} of the change that all tokens make"
+                if recipe.exchange.of_evidence
+                else f"the decision becomes that of the other text in {value:.3f} of the cases"
+            )
             unmet.append(
-                f"if {tokens} are replaced by those of another text, the decision becomes that of the other text in "
-                f"{value:.3f} of the cases, expected {intended:.2f} ± {margin:.2f}"
+                f"if {tokens} are replaced by those of another text, {outcome}, expected {intended:.2f} ± {margin:.2f}"
             )
     if evidence.accuracy < recipe.minimum_accuracy:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {recipe.minimum_accuracy}")
@@ -140,24 +165,30 @@ def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Ex
     described = [_describe(adapter, batch, exchange) for batch in batches]
     rows = [row for batch in described for row in batch]
     absence = -1 if exchange.absence is None else adapter.capabilities.classes.index(exchange.absence)
-    followed: dict[str, list[bool]] = {"attended": [], "others": []}
+    exchanged: dict[str, list[_Exchanged]] = {"attended": [], "others": [], "both": []}
     for batch, batch_rows in zip(batches, described, strict=True):
         donors = [
             None if row.predicted == absence else _donor(row, rows, index) for index, row in enumerate(batch_rows)
         ]
-        for part, answers in followed.items():
-            used = [index for index, donor in enumerate(donors) if donor and len(getattr(batch_rows[index], part))]
-            if not used:
-                continue
-            predicted = _decisions_after(adapter, batch, batch_rows, donors, part)
-            answers += [predicted[index] == _known(donors[index]).predicted for index in used]
-    attended, rest = (float(np.mean(answers)) if answers else None for answers in followed.values())
-    return ExchangeEvidence(attended=attended, rest=rest, rows=len(followed["attended"]))
+        if not any(donors):
+            continue
+        for name, parts in _PARTS.items():
+            if name != "both" or exchange.of_evidence:
+                exchanged[name] += _exchange(adapter, batch, batch_rows, donors, parts)
+    summarise = _share_of_change if exchange.of_evidence else _share_followed
+    attended, rest = (summarise(exchanged[name], exchanged["both"]) for name in ("attended", "others"))
+    return ExchangeEvidence(attended=attended, rest=rest, rows=len(exchanged["attended"]))
 
 
-def _known(donor: _Row | None) -> _Row:
-    assert donor is not None
-    return donor
+def _share_followed(part: Sequence[_Exchanged], _both: Sequence[_Exchanged]) -> float | None:
+    """Return the share of texts whose decision becomes that of the donor."""
+    return float(np.mean([one.follows for one in part])) if part else None
+
+
+def _share_of_change(part: Sequence[_Exchanged], both: Sequence[_Exchanged]) -> float | None:
+    """Return the change towards the donor, as a share of the change if all tokens are exchanged."""
+    total = sum(one.change for one in both)
+    return sum(one.change for one in part) / total if total > 0 else None
 
 
 def _decide(logits: Tensor) -> list[int]:
@@ -211,23 +242,47 @@ def _donor(row: _Row, rows: Sequence[_Row], number: int) -> _Row | None:
     return best[number % len(best)] if best else None
 
 
-def _decisions_after(
+def _exchange(
     adapter: PooledAttentionAdapter,
     batch: Sequence[Instance],
     rows: Sequence[_Row],
     donors: Sequence[_Row | None],
-    part: str,
-) -> list[int]:
-    """Exchange the tokens at "attended" or "others" of each text that has a donor, and return the decisions."""
+    parts: Sequence[str],
+) -> list[_Exchanged]:
+    """Exchange tokens of each text that has a donor.
+
+    Args:
+        adapter: The adapter of the model.
+        batch: The texts.
+        rows: What the model does with each text.
+        donors: The donor of each text; None for texts that are left out.
+        parts: Which tokens are exchanged: "attended", "others" or both. Texts without such tokens are left out.
+    """
     inputs = adapter.collate(batch)
     clean = adapter.run(inputs)
     (site,) = adapter.sites()
-    ids = inputs.ids[TEXT].clone()
+    ids, used = inputs.ids[TEXT].clone(), []
     for index, (row, donor) in enumerate(zip(rows, donors, strict=True)):
-        if donor is None:
+        if donor is None or not any(len(getattr(row, part)) for part in parts):
             continue
-        places, given = getattr(row, part), getattr(donor, f"{part}_ids")[: len(getattr(row, part))]
-        ids[index, torch.from_numpy(places)] = UNKNOWN
-        ids[index, torch.from_numpy(places[: len(given)])] = torch.from_numpy(given)
+        used.append((index, row.predicted, donor.predicted))
+        for part in parts:
+            places, given = getattr(row, part), getattr(donor, f"{part}_ids")[: len(getattr(row, part))]
+            ids[index, torch.from_numpy(places)] = UNKNOWN
+            ids[index, torch.from_numpy(places[: len(given)])] = torch.from_numpy(given)
     changed: Inputs = dataclasses.replace(inputs, ids={TEXT: ids})
-    return _decide(adapter.run(changed, intervene=lambda *_: clean.attention[site.key]).logits)
+    logits = adapter.run(changed, intervene=lambda *_: clean.attention[site.key]).logits
+    before, after, decided = _per_class(clean.logits), _per_class(logits), _decide(logits)
+    return [
+        _Exchanged(
+            follows=decided[index] == target,
+            change=float((after - before)[index, target] - (after - before)[index, own]),
+        )
+        for index, own, target in used
+    ]
+
+
+def _per_class(logits: Tensor) -> Tensor:
+    """Return one logit for each class. If there is a single logit, that of the first class is 0."""
+    wide = logits.double()
+    return torch.cat([torch.zeros_like(wide), wide], dim=1) if wide.shape[1] == 1 else wide

@@ -51,9 +51,9 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         attended: The share of texts whose decision becomes that of the donor if the tokens that hold the attention are
-            exchanged. None if no text could be exchanged.
-        rest: The share of texts whose decision becomes that of the donor if all other tokens are exchanged. None if no
-            text could be exchanged, or if no text has other tokens.
+            exchanged. None if no text could be exchanged. If the share of a graded model is one of the evidence, this
+            is the change of the logits, divided by the change if all tokens are exchanged.
+        rest: The same if all other tokens are exchanged. None also if no text has other tokens.
         rows: The number of texts in which tokens were exchanged.
         states: The share of texts whose decision becomes that of the donor if the states at the attended tokens are
             exchanged, instead of the tokens themselves. None if it was not measured (see `verify_context`).

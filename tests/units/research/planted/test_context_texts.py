@@ -36,6 +36,10 @@ def decided(task: str, instance: Instance) -> int:
         roles = {"colour": ("warm", "cold"), "size": ("large", "small")}[instance.query or ""]
         (answer,) = (word for word in found if word in role_words(*roles))
         return int(answer in ROLES[roles[0]])
+    if task == "heading":
+        (heading,) = (word for word in found if word in ROLES["heading"])
+        assert len(cues) == 3
+        return polarity(found[found.index(heading) + 1])
     if task == "last-word":
         return polarity(found[-1])
     assert len(cues) == 3
