@@ -1,4 +1,6 @@
-"""Compare verdicts and values with the known share of rows or heads on which the attention of a model is right.
+"""Compare verdicts and values with the known share on which the attention of a model is right.
+
+The share counts rows, the evidence in each row, or heads.
 
 A mechanism is graded if its models have at least three different shares. Its faithful models (share 1) and unfaithful
 models (share 0) are the two ends of its scale.

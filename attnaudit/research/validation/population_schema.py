@@ -8,8 +8,9 @@ import msgspec
 
 from attnaudit.records import Record
 
-#: What is known about the attention of a model. A "graded" model is right on a known share of its rows or heads. It is
-#: not known whether the attention of a "trend" is faithful. A trend is reported but not scored.
+#: What is known about the attention of a model. In a "graded" model, it is right on a known share of the rows, of the
+#: evidence in each row, or of the heads. It is not known whether the attention of a "trend" is faithful. A trend is
+#: reported but not scored.
 Truth = Literal["faithful", "unfaithful", "graded", "trend"]
 #: The models of the "tuning" half determine the thresholds. The published figures come from the "held_out" half.
 Half = Literal["tuning", "held_out"]
@@ -32,8 +33,9 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             population or to the checkpoint folder.
         mechanism: What decides the prediction, and what attention has to do with it. Kinds with the same mechanism are
             held out together, and intervals resample mechanisms. The default is the kind.
-        share: The share of rows or heads on which attention is right, from 0 to 1. The default is 1 for a faithful and
-            0 for an unfaithful model; a graded model needs a number. None for a "trend" model.
+        share: The share of rows, of the evidence in each row, or of heads on which attention is right, from 0 to 1. The
+            default is 1 for a faithful and 0 for an unfaithful model; a graded model needs a number. None for a "trend"
+            model.
         reading: The reading of the attention that the entry is about, such as "cls@layer=-1,heads=mean". "" for the
             model's own reading. Several entries may name the same folder with different readings.
         family: The family of the model.

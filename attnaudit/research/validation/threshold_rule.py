@@ -83,7 +83,7 @@ def must_not_pass(entry: Entry, question: Question) -> bool:
 
     An unfaithful model must not pass the gates of the questions that it fails by construction. No unfaithful model may
     pass the gates of the question "evidence". A graded model that fails the question "points" by construction must not
-    pass if its attention is right on at most 60% of its rows or heads.
+    pass if its attention is right on at most 60% of its rows, of the evidence in each row, or of its heads.
     """
     if entry.truth == "unfaithful":
         return question == "evidence" or question in entry.fails

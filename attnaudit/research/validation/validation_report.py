@@ -145,11 +145,11 @@ def _family_section(family: FamilyFigures) -> list[str]:
     for turn in family.in_turn:
         lines += [f"### Each {turn.what} left out in turn", "", *_turn_table(turn)]
     if family.correlations:
-        lines += ["### Spearman rank correlation with the share of texts or heads on which attention is right", ""]
+        lines += ["### Spearman rank correlation with the known share on which attention is right", ""]
         lines += _correlation_table(family)
     if family.outcomes:
         lines += [
-            "### Verdicts by the share of texts or heads on which attention is right",
+            "### Verdicts by the known share on which attention is right",
             "",
             *_outcome_table(family),
         ]

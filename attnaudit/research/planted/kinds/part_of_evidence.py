@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnaudit.instances import Dataset
 from attnaudit.models.architecture import PlantedTables
-from attnaudit.models.vocabulary import Vocabulary, words
+from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe, proportional_scores
 from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind, indicator
 from attnaudit.research.planted.made_texts import TextPlan, partner_words
