@@ -9,7 +9,7 @@ import pytest
 
 from attnaudit.data import load
 from attnaudit.models.vocabulary import words
-from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_texts
+from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_texts, partner_words
 
 SENTENCES = load("movie-reviews")
 
@@ -62,6 +62,16 @@ def test_the_first_word_decides_and_others_of_any_class_follow() -> None:
 def test_without_a_cue_first_the_first_word_is_never_a_cue() -> None:
     plan = TextPlan(rows=60)
     assert not any(cues_of(words(one.text)[0], plan) for one in made_texts(plan, SENTENCES, 0).instances)
+
+
+def test_every_text_has_as_many_partner_words_of_its_class_as_cue_words() -> None:
+    plan = TextPlan(cues=(2, 3), partners=True, rows=60)
+    partners = partner_words(plan, SENTENCES)
+    for instance in made_texts(plan, SENTENCES, 2).instances:
+        found = [name for word in words(instance.text) for name, group in partners.items() if word in group]
+        assert found == [instance.label] * len(cues_of(instance.text, plan))
+    assert not set().union(*partners.values()) & set().union(*groups_of(plan).values())
+    assert set(partner_words(TextPlan(), SENTENCES).values()) == {()}
 
 
 def test_the_same_seed_gives_the_same_texts() -> None:

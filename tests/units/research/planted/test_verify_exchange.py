@@ -77,6 +77,27 @@ def test_the_decision_follows_on_the_texts_without_a_switch() -> None:
     assert exchange_tokens(model, both, kept) == ExchangeEvidence(attended=0.5, rest=0.5, rows=40)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.8, 1.0])
+def test_the_logits_follow_the_attended_tokens_by_their_share_of_the_evidence(share: float) -> None:
+    """Attention reads "good" and "bad", and the bypass reads "so" and "idle", in every text."""
+    model = adapter(
+        row("good", score=30.0, own=share),
+        row("bad", score=30.0, own=-share),
+        row("so", bypass=1 - share),
+        row("idle", bypass=share - 1),
+        settings=PlantedTables(bypass="sum"),
+    )
+    found = exchange_tokens(model, texts(("good so", "positive"), ("bad idle", "negative")), Exchange(of_evidence=True))
+    assert found.rows == 20
+    assert found.attended == pytest.approx(share, abs=1e-6)
+    assert found.rest == pytest.approx(1 - share, abs=1e-6)
+
+
+def test_an_unmet_share_of_the_evidence_is_named() -> None:
+    (reason, _) = unmet("graded", 0.5, 0.5, given=recipe(0.4, Exchange(of_evidence=True)))
+    assert "the logits change by 0.500 of the change that all tokens make, expected 0.40 ± 0.07" in reason
+
+
 def test_texts_of_the_class_without_evidence_are_donors_only() -> None:
     model = adapter(row("good", score=6.0, own=1.0), bias=-0.5)
     rare = texts(("so good idle", "positive"), ("so so idle", "negative"))
