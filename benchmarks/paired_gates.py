@@ -42,6 +42,7 @@ from attnaudit.statistics.verdict import fail_confidence
 
 CHECKS: tuple[Check, ...] = (
     TotalEffect(on="standardised", severity="report"),
+    Pointing(on="logits", severity="report"),
     Pointing(on="logits", measure="share", severity="report"),
     Agreement(importance="leave_one_out", severity="report"),
 )

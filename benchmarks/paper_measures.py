@@ -85,7 +85,7 @@ MEASURES = (
     Measured(paper="Tutek & Šnajder", title="retained", check=InformationRetained(words="frequent", severity="report")),
     Measured(paper="Tutek & Šnajder", title="p alone", check=TokenProbability(severity="report"), faithful_is_low=True),
     Measured(paper="default policy", title="S_T", check=TotalEffect(on="standardised", severity="report")),
-    Measured(paper="default policy", title="points", check=Pointing(on="logits", measure="share", severity="report")),
+    Measured(paper="default policy", title="points", check=Pointing(on="logits", severity="report")),
 )
 
 
@@ -156,9 +156,9 @@ def page(entries: Sequence[Entry], results: dict[str, ModelResult], left_out: di
         "",
         "## Does a measure separate faithful from unfaithful models?",
         "",
-        "The area under the ROC curve is the probability that a faithful model looks more faithful than an "
-        "unfaithful one. .5 corresponds to guessing, and a lower value is worse than guessing. The first area "
-        "compares all faithful models with the models whose attention is not used. The second area compares them "
+        "The area under the ROC curve is the probability that a faithful model looks more faithful than an",
+        "unfaithful one. .5 corresponds to guessing, and a lower value is worse than guessing. The first area",
+        "compares all faithful models with the models whose attention is not used. The second area compares them",
         "with the models whose attention points at the wrong words.",
         "",
         *area_table(entries, results),

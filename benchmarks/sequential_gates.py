@@ -96,7 +96,7 @@ def gates(run: Run) -> list[Gate]:
     return [
         total_effect_gate(run),
         pointing_gate(run),
-        cosine_gate(run, 0.7),
+        share_gate(run, 0.63),
         mean_gate(run, "agreement.leave_one_out.inputs", "agreement.leave_one_out.inputs.tau", (-1.0, 1.0), 0.3),
         mean_gate(run, "permutation_fragility.tvd", "permutation.tvd", (0.0, 1.0), 0.08),
         mean_gate(run, "permutation_fragility.tvd", "permutation.tvd", (0.0, 1.0), 0.07),
@@ -134,33 +134,14 @@ def total_effect_gate(run: Run) -> Gate:
 
 
 def pointing_gate(run: Run) -> Gate:
-    """Return the second gate of the default policy, on the share of texts on which attention points correctly."""
-    largest, cosine, uniform = (
-        run.scalar(f"pointing.held.logits.{name}") for name in ("largest", "cosine", "uniform_cosine")
-    )
-    weights = largest * (1 - uniform)
-    chosen = (largest * (cosine - uniform) >= POINTS * weights).astype(np.float64)
-
-    def of(order: list[int]) -> tuple[ConfidenceSequence, Integers, float]:
-        units = balanced_units(run.classes, order, 1)
-        one = limited_ratio_sequence(chosen * weights, weights, weights, units, confidence=CONFIDENCE, high=1.0)
-        limited = np.minimum(weights, one.bounds.most_below)
-        value = float(run.weighted.mean(limited * chosen) / run.weighted.mean(limited))
-        return one, units.reshape(len(units), -1), value
-
-    return Gate(**policy_gate(run, "pointing.logits.share"), of=of)
-
-
-def cosine_gate(run: Run, threshold: float) -> Gate:
-    """Return a gate on the cosine of attention and effects, above uniform weights, as the only gate of a policy.
+    """Return the second gate of the default policy, on the cosine of attention and effects above uniform weights.
 
     The value is 1 minus the ratio of two mean distances. The sequence tests this ratio against 1 minus the threshold.
     """
-    largest, cosine, uniform = (
-        run.scalar(f"pointing.held.logits.{name}") for name in ("largest", "cosine", "uniform_cosine")
-    )
+    largest, cosine, uniform = pointing_columns(run)
     above, below = (largest * np.maximum(1 - one, 0.0) for one in (cosine, uniform))
-    record = run.record("pointing.logits")
+    shared = policy_gate(run, "pointing.logits")
+    requirement = Requirement(direction="at_most", value=1 - shared["requirement"].value)
 
     def of(order: list[int]) -> tuple[ConfidenceSequence, Integers, float]:
         units = balanced_units(run.classes, order, 1)
@@ -169,14 +150,38 @@ def cosine_gate(run: Run, threshold: float) -> Gate:
         value = 1 - float(run.weighted.mean(above * scale) / run.weighted.mean(below * scale))
         return one, units.reshape(len(units), -1), value
 
+    return Gate(**(shared | {"requirement": requirement}), of=of)
+
+
+def share_gate(run: Run, threshold: float) -> Gate:
+    """Return a gate on the share of texts on which attention points correctly, as the only gate of a policy."""
+    largest, cosine, uniform = pointing_columns(run)
+    weights = largest * (1 - uniform)
+    chosen = (largest * (cosine - uniform) >= POINTS * weights).astype(np.float64)
+    record = run.record("pointing.logits.share")
+
+    def of(order: list[int]) -> tuple[ConfidenceSequence, Integers, float]:
+        units = balanced_units(run.classes, order, 1)
+        one = limited_ratio_sequence(chosen * weights, weights, weights, units, confidence=CONFIDENCE, high=1.0)
+        limited = np.minimum(weights, one.bounds.most_below)
+        value = float(run.weighted.mean(limited * chosen) / run.weighted.mean(limited))
+        return one, units.reshape(len(units), -1), value
+
     return Gate(
-        name=f"`pointing.logits` ≥ {threshold:g}",
-        requirement=Requirement(direction="at_most", value=1 - threshold),
+        name=f"`pointing.logits.share` ≥ {threshold:g}",
+        requirement=Requirement(direction="at_least", value=threshold),
         gated=1,
         value=record["value"],
         verdict=verdict_of(record["interval"], threshold),
         of=of,
     )
+
+
+def pointing_columns(run: Run) -> tuple[Floats, Floats, Floats]:
+    """Return the (n,) largest effects, the cosines of attention and effects, and those of uniform weights."""
+    columns = ("largest", "cosine", "uniform_cosine")
+    largest, cosine, uniform = (run.scalar(f"pointing.held.logits.{name}") for name in columns)
+    return largest, cosine, uniform
 
 
 def verdict_of(interval: dict[str, float], threshold: float) -> str:

@@ -38,6 +38,11 @@ MEANING: dict[Outcome, str] = {
     "elsewhere": "The prediction depends on the weights, but not on the words with the largest weights. Other words "
     "decide: either their content is also in the states of the attended words, or their small weights suffice.",
 }
+#: What "partly" means if the share of the attention that is right is a share of the evidence in each text.
+PART_OF_EVIDENCE = (
+    "In every text, the words with much attention contribute only a part of the evidence. Other words contribute the "
+    "rest, which does not depend on the weights."
+)
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "–", "informational": "·"}
 
 
@@ -133,7 +138,7 @@ def _mechanism_page(gallery: Gallery, group: Sequence[Exhibit]) -> str:
             f"## {OUTCOMES[exhibit.outcome].capitalize()}: {exhibit.kind}",
             "",
             f"`{exhibit.kind}`{described}.{_where(exhibit)} By construction, attention is right on {_share(exhibit)}."
-            f"{accuracy} {MEANING[exhibit.outcome]}",
+            f"{accuracy} {PART_OF_EVIDENCE if exhibit.of_evidence else MEANING[exhibit.outcome]}",
             "",
             *_shown(exhibit),
             "",
@@ -238,7 +243,8 @@ def _verdicts(exhibit: Exhibit) -> str:
 
 
 def _share(exhibit: Exhibit) -> str:
-    return f"{exhibit.share:.0%} of {'the texts' if exhibit.family == 'pooled attention' else 'the texts or heads'}"
+    whole = "the texts" if exhibit.family == "pooled attention" else "the texts or heads"
+    return f"{exhibit.share:.0%} of {'the evidence in each text' if exhibit.of_evidence else whole}"
 
 
 def _passes(exhibit: Exhibit) -> bool:

@@ -11,8 +11,8 @@ from attnaudit.errors import ReportError
 from attnaudit.records import Direction, Record, VerdictName
 
 #: What is wrong with the attention of a planted model. "right": nothing. "partly": it is right only on a share of the
-#: texts or heads. "unused": shuffling it hardly changes the output. "elsewhere": it is used, but it points at the wrong
-#: tokens.
+#: texts, of the heads, or of the evidence in each text. "unused": shuffling it hardly changes the output. "elsewhere":
+#: it is used, but it points at the wrong tokens.
 Outcome = Literal["right", "partly", "unused", "elsewhere"]
 OUTCOMES: dict[Outcome, str] = {
     "right": "right",
@@ -77,13 +77,14 @@ class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         description: What is special about the kind; "" if it is not described.
         family: "pooled attention" or "transformer".
         outcome: Whether the attention is right, and if not, what is wrong with it (a key of OUTCOMES).
-        share: The share of texts or heads on which attention is right.
+        share: The share of texts, heads or evidence on which attention is right.
         reading: The reading of the attention; "" for the default reading of the model.
         encoder: The encoder, or the architecture of a Transformer.
         accuracy: The share of texts whose predicted class is their label; None if it was not measured.
         texts: The number of texts that the checks were measured on.
         text: The text that the picture shows, one of the measured texts.
         checks: The results of the checks.
+        of_evidence: Whether `share` is a share of the evidence in each text.
     """
 
     mechanism: str
@@ -98,6 +99,7 @@ class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     texts: int
     text: ShownText
     checks: list[CheckValue]
+    of_evidence: bool = False
 
 
 class CheckText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord
 from attnaudit.research.gallery.gallery_records import OUTCOMES, CheckText, CheckValue, Exhibit, Outcome, ShownText
 from attnaudit.research.planted.kind import kinds
+from attnaudit.research.planted.verify_exchange import LOGIT_EXCHANGE
 from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES
 from attnaudit.research.validation.population_reader import dataset_of, read_population
 from attnaudit.research.validation.population_schema import Entry, Family
@@ -149,6 +150,7 @@ def measure_exhibit(entry: Entry, population: Path, *, seed: int) -> tuple[Exhib
         texts=len(measurements),
         text=shown_text(measurements.under(single)),
         checks=[check_value(check, record) for check, record in zip(checks, judged.records, strict=True)],
+        of_evidence=isinstance(entry.verified_by, dict) and entry.verified_by.get("name") == LOGIT_EXCHANGE,
     )
     return exhibit, judged.records
 

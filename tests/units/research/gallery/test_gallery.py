@@ -54,6 +54,14 @@ def test_the_gallery_is_small_and_complete(gallery: Gallery) -> None:
     }
 
 
+def test_a_share_of_the_evidence_is_not_called_a_share_of_the_texts(gallery: Gallery) -> None:
+    pages = gallery_files(gallery)
+    page = pages["attention-right-on-a-part-of-the-evidence.md"].partition("## Right in part")[2].partition("\n## ")[0]
+    assert "attention is right on 20% of the evidence in each text" in page
+    assert "of the texts" not in page
+    assert "right on 20% of the texts" in pages["attention-right-on-a-share-of-the-texts.md"]
+
+
 def test_every_picture_is_xml_with_its_numbers_in_the_title(gallery: Gallery) -> None:
     for name, text in gallery_files(gallery).items():
         if name.endswith(".svg"):
