@@ -67,7 +67,7 @@ def class_indices(
         elif label in index:
             yield index[label]
         else:
-            raise _unknown_label(label, _place(dataset.instances[row], dataset), classes)
+            raise _unknown_label(label, _place(dataset.instances[row], dataset), classes, target)
 
 
 def _applies(instance: Instance, dataset: Dataset, target: Target, known: Sequence[str]) -> int:
@@ -93,8 +93,14 @@ def _place(instance: Instance, dataset: Dataset) -> str:
     return instance.where or f"{dataset.name}, id {shorten(instance.id)!r}"
 
 
-def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
+def _unknown_label(label: str, where: str, classes: Sequence[str], target: Target) -> DataError:
     listed = _listed(f"{position} '{shorten(name)}'" for position, name in enumerate(classes))
+    if target.kind == "tag":
+        return DataError(
+            f"{where}: column 'label': {shorten(label)!r} is not one of the model's tags ({listed}). This model gives "
+            "a tag to each word. Write the correct tag of the audited word, or leave the label empty. "
+            f"See {PAGE}#a-tag."
+        )
     if _INDEX.fullmatch(label) or label.startswith("-"):
         fix = "Correct the label, or leave it empty if the row is unlabelled."
     elif not all(_UNNAMED.fullmatch(name) for name in classes):

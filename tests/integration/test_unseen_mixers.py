@@ -38,7 +38,8 @@ def audit(folder: Path, rule: str = "") -> subprocess.CompletedProcess[str]:
     """Audit the hybrid in a process of its own, with a policy of one gate that has the given lines."""
     save_planted_hybrid(folder / "hybrid")
     labels = ("negative", "positive")
-    rows = [{"id": f"r{n}", "text": f"{SENTENCES[n % 10]} {n}", "label": labels[n % 2]} for n in range(40)]
+    texts = [f"{SENTENCES[n % 10]} {SENTENCES[n // 10]}" for n in range(40)]  # all of them with different tokens
+    rows = [{"id": f"r{n}", "text": text, "label": labels[n % 2]} for n, text in enumerate(texts)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "policy.toml").write_text(POLICY.format(rule=rule), encoding="utf-8")
     (folder / "test_audit.py").write_text(TEST, encoding="utf-8")

@@ -54,6 +54,13 @@ def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...
     assert f"rows.csv:3: column 'label': '{label}'" in str(caught.value)
 
 
+def test_an_unknown_tag_says_what_the_model_does() -> None:
+    with pytest.raises(
+        DataError, match=r"'negative' is not one of the model's tags \(0 'O', 1 'PERSON'\)\. This .*targets\.md#a-tag"
+    ):
+        label_indices(dataset("O", "negative"), ("O", "PERSON"), Target(kind="tag"))
+
+
 @pytest.mark.parametrize("labels", [("x" * 1_000_000,), ("-" * 1_000_000,)])
 def test_messages_shorten_long_labels_and_long_lists(labels: tuple[str]) -> None:
     classes = ["y" * 1_000, *map(str, range(1_000))]

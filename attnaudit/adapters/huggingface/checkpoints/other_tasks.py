@@ -20,7 +20,10 @@ _TASKS = (
     (("MultipleChoice",), "a model that chooses one of several texts", "output"),
     (("NextSentencePrediction",), "a model for next-sentence prediction", "output"),
     (("PreTraining",), "a model with several outputs for pretraining", "output"),
+    (("ConditionalGeneration",), "a generative model that reads or writes more than text", "inputs"),
 )  # fmt: skip
+#: The same for any other task.
+_OTHER_TASK = ("a model for a task that attnaudit does not know", "task")
 
 
 def other_task(where: object, architecture: str) -> str:
@@ -38,13 +41,16 @@ def other_task(where: object, architecture: str) -> str:
     task = architecture.partition("For")[2]
     what, other = next(
         ((what, other) for endings, what, other in _TASKS if any(ending in task for ending in endings)),
-        ("a model without a classification head, so it makes no decision", "head"),
+        _OTHER_TASK if task else ("a model without a classification head, so it makes no decision", "head"),
     )
     fix = {
         "inputs": "attnaudit's own adapter takes texts, and pictures or recordings if the model assigns one class to "
         f"each: see {PICTURES} and {RECORDINGS}. For other inputs, write a custom adapter: see {ADAPTER}.",
         "output": f"{PAGE} lists the outputs that an audit can explain. For another output, wrap the model in a module "
         f"that returns the logits of one decision, and audit this module: see {CUSTOM}.",
+        "task": f"{PAGE}, {PICTURES} and {RECORDINGS} say which outputs and inputs an audit can explain. For others, "
+        f"wrap the model in a module that returns the logits of one decision (see {CUSTOM}), or write a custom adapter "
+        f"(see {ADAPTER}).",
         "head": f"Audit the classifier that contains this model. If the classifier is a custom module, see {CUSTOM}.",
     }[other]
     return f"{where}: {architecture} is {what}. {fix}"

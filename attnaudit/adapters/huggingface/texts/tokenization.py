@@ -40,7 +40,7 @@ from attnaudit.arrays import Integers
 from attnaudit.errors import DataError, ModelError
 from attnaudit.formatting import plural
 from attnaudit.instances import Instance
-from attnaudit.targets import CLASS, Target
+from attnaudit.targets import CLASS, PAGE, Target
 
 #: Held while a tokenizer runs. Two threads may call it, and some versions of fast tokenizers refuse that.
 _TOKENIZING = threading.Lock()
@@ -379,7 +379,8 @@ class TextEncoder:
             if instance.text.count(gap) != 1:
                 raise DataError(
                     f"{instance.where or instance.id}: the text contains {gap} {instance.text.count(gap)} times. Write "
-                    "it once, where the answer belongs; or give a template with {answer}, such as '{text} {answer}'."
+                    "it once, where the answer belongs; or give a template with {answer}, such as '{text} {answer}'. "
+                    f"See {PAGE}#a-string."
                 )
             fillings["text"] = instance.text.replace(gap, answer_of(instance, self.target))
         prompt, position = "", 0

@@ -95,6 +95,9 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
         (["ViTForImageClassification"], "no image processor.*image_processor.save_pretrained"),
         (["ViTForMaskedImageModeling"], "is a computer vision model.*docs/pictures.md.*docs/adapters.md"),
         (["Wav2Vec2ForSequenceClassificationAudio"], "is an audio model.*docs/recordings.md.*docs/adapters.md"),
+        (["WhisperForConditionalGeneration"], "is a generative model that reads or writes more than text.*docs/adapt"),
+        (["VitMatteForImageMatting"], "task that attnaudit does not know.*docs/pictures.md.*docs/adapters.md"),
+        (["CLIPModel"], "is a model without a classification head"),
         (None, "names no architecture.*save_pretrained"),
     ],
 )
