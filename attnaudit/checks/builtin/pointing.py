@@ -19,6 +19,18 @@ from attnaudit.checks.builtin.class_weights import (
     weighted_rows,
     why_no_interval,
 )
+from attnaudit.checks.builtin.pointing_terms import (
+    HOW_TO_READ,
+    POINTS,
+    ROUNDING,
+    UNITS,
+    VALUE_NAMES,
+    Measure,
+    cosines,
+    gains,
+    pointed,
+    without_effect,
+)
 from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
@@ -41,14 +53,8 @@ QUARTER = "share of the texts on which the cosine is at least a quarter of the w
 UNWEIGHTED = "share at a quarter of the way, if every text whose tokens have unequal effects counts the same"
 #: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
-#: Attention points at the influential tokens of a text if its c_x (see `Pointing`) is at least this limit. If a text
-#: has many unequal effects, c_x is 0.4 to 0.7 for attention on the right tokens. For attention on other tokens, it is
-#: below 0.
-POINTS = 0.25
 #: A higher limit, which is used only for a detail in the report.
 POINTS_CLOSELY = 0.5
-#: Uniform weights count as perfect if Σ_x r_x is at most this fraction of Σ_x m_x (see `Pointing`).
-ROUNDING = 1e-9
 
 
 @registered
@@ -73,9 +79,10 @@ class Pointing(PerInstanceCheck):
             replacement of tokens changes this probability. "logits": the vector of all logits minus their mean over the
             classes. |e_i| is then the Euclidean norm over the classes. The value depends neither on the scale of the
             logits nor on a bias per class.
-        measure: "cosine": the value is C. "share": the value is Σ_x r_x [c_x ≥ ¼] / Σ_x r_x. This is the share of the
-            texts, weighted by r_x, on which attention is at least a quarter of the way from uniform weights to the
-            effects.
+        measure: "cosine": the value is C. "plain": the value is c(α), without a comparison with uniform weights. It is
+            the same whether or not a text contains tokens that have neither weight nor effect. "share": the value is
+            Σ_x r_x [c_x ≥ ¼] / Σ_x r_x. This is the share of the texts, weighted by r_x, on which attention is at least
+            a quarter of the way from uniform weights to the effects.
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
             otherwise the predicted classes. "as_sampled": every text has the same weight. In both cases, r_x is an
             additional weight.
@@ -84,7 +91,7 @@ class Pointing(PerInstanceCheck):
     """
 
     on: Literal["probabilities", "logits"] = "probabilities"
-    measure: Literal["cosine", "share"] = "cosine"
+    measure: Measure = "cosine"
     classes: Classes = "balanced"
     shapley_orders: int = 0
 
@@ -105,8 +112,8 @@ class Pointing(PerInstanceCheck):
 
     @property
     def title(self) -> str:
-        share = "share of the texts, " if self.measure == "share" else ""
-        return f"Attention points at the influential tokens ({share}effects on the {self.on})"
+        measure = {"cosine": "", "plain": "plain cosine, ", "share": "share of the texts, "}[self.measure]
+        return f"Attention points at the influential tokens ({measure}effects on the {self.on})"
 
     @property
     def question(self) -> str:
@@ -116,28 +123,15 @@ class Pointing(PerInstanceCheck):
 
     @property
     def how_to_read(self) -> str:
-        if self.measure == "share":
-            return (
-                "The value is the share of the texts on which attention points at the influential tokens clearly "
-                "better than equal weights do. On such a text, the cosine between attention and the effects is at "
-                "least a quarter of the way from the cosine of equal weights to 1. Texts whose tokens have larger "
-                "and more unequal effects count more."
-            )
-        return (
-            "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
-            "the influential tokens no better than equal weights do; below 0, it does worse. The details give the mean "
-            "effect of a token drawn according to attention, as a share of the effect of the most influential token."
-        )
+        return HOW_TO_READ[self.measure]
 
     @property
     def unit(self) -> str:
-        return "weighted share of the texts" if self.measure == "share" else "cosine above uniform weights"
+        return UNITS[self.measure]
 
     @property
     def value_name(self) -> str:
-        if self.measure == "share":
-            return "share of the texts on which attention points"
-        return "cosine with the effects, above uniform weights"
+        return VALUE_NAMES[self.measure]
 
     @property
     def values_label(self) -> str:
@@ -147,13 +141,13 @@ class Pointing(PerInstanceCheck):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return (0.0, 1.0) if self.measure == "share" else (-math.inf, 1.0)
+        return (-math.inf, 1.0) if self.measure == "cosine" else (0.0, 1.0)
 
     @property
     def subject(self) -> str:
-        share = ".share" if self.measure == "share" else ""
+        measure = "" if self.measure == "cosine" else f".{self.measure}"
         sampled = ".as_sampled" if self.classes == "as_sampled" else ""
-        return f"pointing.{self.on}{share}{sampled}" + (
+        return f"pointing.{self.on}{measure}{sampled}" + (
             f".shapley.{self.shapley_orders}" if self.shapley_orders else ""
         )
 
@@ -167,7 +161,7 @@ class Pointing(PerInstanceCheck):
 
     def validate(self) -> None:
         self.require_choice("on", SUFFIXES)
-        self.require_choice("measure", ("cosine", "share"))
+        self.require_choice("measure", VALUE_NAMES)
         self.require_choice("classes", CLASSES)
         self.require_count("shapley_orders", 0, MOST_ORDERS)
 
@@ -189,16 +183,15 @@ class Pointing(PerInstanceCheck):
     def values(self, measurements: Measurements) -> Floats:
         """Return what each instance contributes to the distance of the value from 1, without normalisation.
 
-        With measure="cosine", the contribution is the largest effect times the distance of the cosine from 1. With
-        measure="share", it is r_x if attention does not point at the influential tokens of the instance, and 0 if it
-        does.
+        With measure="share", the contribution is r_x if attention does not point at the influential tokens of the
+        instance, and 0 if it does. Otherwise, it is the largest effect times the distance of the cosine from 1.
         """
         if self.measure == "share":
-            gain, possible = _gains(measurements, self._column())
-            return possible - _pointed(gain, possible, POINTS)
+            gain, possible = gains(measurements, self._column())
+            return possible - pointed(gain, possible, POINTS)
         largest = measurements.scalar(f"{self._column()}.largest")
         distance = np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
-        values: Floats = np.where(_without_effect(largest), 0.0, largest * distance)
+        values: Floats = np.where(without_effect(largest), 0.0, largest * distance)
         return values
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
@@ -216,21 +209,21 @@ class Pointing(PerInstanceCheck):
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
         if self._value_of(measurements, self._column()) is None:
             return None
-        gain, possible = _gains(measurements, self._column())
+        above, possible = self._terms(measurements, self._column())
         rows = self._weighted(measurements, groups)
         if self.measure == "share":
-            return weighted_share_interval(_pointed(gain, possible, POINTS), possible, rows, confidence=self.confidence)
+            return weighted_share_interval(above, possible, rows, confidence=self.confidence)
         # The interval allows for texts that the sample may have missed. Their effects on a probability are at most 1.
         # Effects on logits have no limit, so the largest observed effect is used.
         largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
         unit = 1.0 if self.on == "probabilities" else float(largest)
         return rows.ratio_interval(
-            gain / unit,
+            above / unit,
             possible / unit,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
-            extremes=(-1.0, 1.0),
+            extremes=(-1.0 if self.measure == "cosine" else 0.0, 1.0),
         )
 
     @property
@@ -241,16 +234,15 @@ class Pointing(PerInstanceCheck):
         if self._value_of(measurements, self._column()) is None:
             undefined: Floats = filled(len(measurements), np.nan)
             return undefined
-        gain, possible = _gains(measurements, self._column())
-        above = gain if self.measure == "cosine" else _pointed(gain, possible, POINTS)
-        return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, possible)
+        above, possible = self._terms(measurements, self._column())
+        return self._weighted(measurements, measurements.groups(~np.isnan(above))).linearised_ratio(above, possible)
 
     def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
         return self._value_of(measurements, self._column(), chosen=part)
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
         """Choose texts with a large weight r_x, on which c_x is near its median."""
-        gain, possible = _gains(measurements, self._column())
+        gain, possible = gains(measurements, self._column())
         with np.errstate(invalid="ignore", divide="ignore"):
             pointing = np.where(possible > 0, gain / possible, np.nan)
         if np.isnan(pointing).all():
@@ -264,18 +256,19 @@ class Pointing(PerInstanceCheck):
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        gain, possible = _gains(measurements, self._column())
+        gain, _ = gains(measurements, self._column())
         found = units_of_rows(measurements, ~np.isnan(gain), self.classes, rows_per_class=1)
         if isinstance(found, str):
             return found
         share = self.measure == "share"
+        above, below = self._terms(measurements, self._column())
         sequence = limited_ratio_sequence(
-            _pointed(gain, possible, POINTS) if share else self.values(measurements),
-            possible,
-            possible if share else measurements.scalar(f"{self._column()}.largest"),
+            above if share else self.values(measurements),
+            below,
+            below if share else measurements.scalar(f"{self._column()}.largest"),
             found,
             confidence=self.confidence,
-            high=1.0 if share else math.inf,
+            high=math.inf if self.measure == "cosine" else 1.0,
             largest=1.0 if self.on == "probabilities" else None,
         )
         return RowSequence(sequence=sequence, rows=found, negated=not share)
@@ -296,6 +289,13 @@ class Pointing(PerInstanceCheck):
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         count = int(np.count_nonzero(~np.isnan(values)))
+        if self.measure == "plain":
+            column = self._column()
+            uniform = self._ratio(measurements, column, *cosines(measurements, column, "uniform_cosine"))
+            return (
+                Reference(name="uniform", value=uniform, meaning="uniform weights", n=count),
+                Reference(name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count),
+            )
         return (
             Reference(name="uniform", value=0.0, meaning="uniform weights, by definition", n=count),
             Reference(name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count),
@@ -309,7 +309,7 @@ class Pointing(PerInstanceCheck):
             f"On average, the effect of a token drawn according to attention is {percentage(precision)} of the effect "
             f"of the most influential token. For a token drawn at random, it is {percentage(by_chance)}."
         )
-        if self.measure == "cosine" or not isinstance(unweighted, float):
+        if self.measure != "share" or not isinstance(unweighted, float):
             return drawn
         balanced = "every class counts the same, and " if self.classes == "balanced" else ""
         return (
@@ -333,7 +333,7 @@ class Pointing(PerInstanceCheck):
         if total == 0:
             return {}
         cosine, uniform = (np.where(largest == 0, 0.0, part) for part in (cosine, uniform))
-        gain, possible = (part[rows] for part in _gains(measurements, column))
+        gain, possible = (part[rows] for part in gains(measurements, column))
         unequal = possible > ROUNDING * largest
         other = "logits" if self.on == "probabilities" else "probabilities"
         details: dict[str, Detail] = {
@@ -343,13 +343,13 @@ class Pointing(PerInstanceCheck):
             BY_CHANCE: float(weights @ drawn_uniform / total),
             QUARTER: self._value_of(measurements, column, "share"),
             "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
-            UNWEIGHTED: float((_pointed(gain, possible, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
+            UNWEIGHTED: float((pointed(gain, possible, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),
             "value with live attention": self._value_of(measurements, self._column("live")),
         }
-        if self.measure == "share":
+        if self.measure != "cosine":
             details["cosine above uniform weights"] = self._value_of(measurements, column, "cosine")
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
@@ -376,63 +376,57 @@ class Pointing(PerInstanceCheck):
     def _weighted(self, measurements: Measurements, groups: Groups) -> WeightedRows:
         return weighted_rows(measurements, groups, self.classes)
 
-    def _value_of(
-        self,
-        measurements: Measurements,
-        column: str,
-        measure: Literal["cosine", "share"] | None = None,
-        limit: float = POINTS,
-        chosen: Mask | None = None,
-    ) -> float | None:
-        """Return C or the share of texts (see `Pointing`) for one kind of effect; None if it is undefined.
+    def _terms(
+        self, measurements: Measurements, column: str, measure: Measure | None = None, limit: float = POINTS
+    ) -> tuple[Floats, Floats]:
+        """Return the (n,) terms of the two sums whose ratio is the value; NaN where they are undefined.
 
         Args:
             measurements: The measurements of n instances.
             column: The prefix of the columns.
-            measure: "cosine" to return C, "share" to return the share of texts; None to use the `measure` of the check.
+            measure: The measure; None for that of the check.
+            limit: The smallest c_x of a text that counts in the share.
+        """
+        measure = measure or self.measure
+        if measure == "plain":
+            return cosines(measurements, column)
+        gain, possible = gains(measurements, column)
+        return (gain if measure == "cosine" else pointed(gain, possible, limit)), possible
+
+    def _value_of(
+        self,
+        measurements: Measurements,
+        column: str,
+        measure: Measure | None = None,
+        limit: float = POINTS,
+        chosen: Mask | None = None,
+    ) -> float | None:
+        """Return the value (see `Pointing`) for one kind of effect; None if it is undefined.
+
+        Args:
+            measurements: The measurements of n instances.
+            column: The prefix of the columns.
+            measure: The measure; None for that of the check.
             limit: The smallest c_x of a text that counts in the share.
             chosen: (n,) True at the instances to use, with equal weights; None for all instances, with the weights of
                 the check.
         """
-        gain, possible = _gains(measurements, column)
-        defined = ~np.isnan(gain) if chosen is None else ~np.isnan(gain) & chosen
+        above, possible = self._terms(measurements, column, measure, limit)
+        return self._ratio(measurements, column, above, possible, chosen)
+
+    def _ratio(
+        self, measurements: Measurements, column: str, above: Floats, possible: Floats, chosen: Mask | None = None
+    ) -> float | None:
+        """Return the ratio of the two means of `_terms`; None if it is undefined."""
+        defined = ~np.isnan(above) if chosen is None else ~np.isnan(above) & chosen
         groups = measurements.groups(defined)
         if not len(groups):
             return None
-        rows = self._weighted(measurements, groups) if chosen is None else WeightedRows.equal(len(gain), groups)
+        rows = self._weighted(measurements, groups) if chosen is None else WeightedRows.equal(len(above), groups)
         mean_possible = float(rows.mean(possible))
         if mean_possible <= ROUNDING * float(rows.mean(measurements.scalar(f"{column}.largest"))):
             return None
-        above = _pointed(gain, possible, limit) if (measure or self.measure) == "share" else gain
         return float(rows.mean(above)) / mean_possible
-
-
-def _gains(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
-    """Return the gain of attention over uniform weights, and the largest possible gain r_x, of each text.
-
-    Both are 0 for a text in which no token has an effect.
-
-    Returns:
-        (n,) m_x (cos(α, |e|) - cos(uniform, |e|)), and (n,) r_x = m_x (1 - cos(uniform, |e|)); NaN where undefined.
-    """
-    largest, cosine, uniform = (
-        measurements.scalar(f"{column}.{name}") for name in ("largest", "cosine", "uniform_cosine")
-    )
-    nothing = _without_effect(largest)
-    gain: Floats = np.where(nothing, 0.0, largest * (cosine - uniform))
-    possible: Floats = np.where(nothing, 0.0, largest * np.maximum(1 - uniform, 0.0))
-    return gain, np.where(np.isnan(gain), np.nan, possible)
-
-
-def _without_effect(largest: Floats) -> Mask:
-    """Return an (n,) mask, True at texts in which no token has an effect; all False if no text has an effect."""
-    return np.asarray((largest == 0) & bool((largest > 0).any()))
-
-
-def _pointed(gain: Floats, possible: Floats, limit: float) -> Floats:
-    """Return r_x where c_x = gain / r_x is at least the limit, up to rounding; 0 elsewhere; NaN where undefined."""
-    pointed: Floats = np.where(gain >= (limit - ROUNDING) * possible, possible, 0.0)
-    return np.where(np.isnan(gain), np.nan, pointed)
 
 
 def _half_of(weights: Floats) -> int:

@@ -113,10 +113,11 @@ def _other(
 CANDIDATE_SPECS = (
     _gate("TotalEffect", "used", on="standardised", scale="square root"),
     _gate("Pointing", "points", on="logits"),
-    _gate("Pointing", "points", on="logits", measure="share"),
+    _gate("Pointing", "points", on="logits", measure="plain"),
     # Single texts with extreme logits decide the index of the logits, so it does not gate.
     _other("TotalEffect", "used", on="logits", quick=True, transformers=True),
     _other("TotalEffect", "used", on="probabilities", quick=True, transformers=True),
+    _other("Pointing", "points", on="logits", measure="share", quick=True, transformers=True),
     _other("Pointing", "points", on="probabilities", quick=True, transformers=True),
     _other("UniformFragility", "used", measure="tvd"),
     _other("UniformFragility", "used", measure="f1_drop", quick=True, reported=True, transformers=True),
