@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnaudit.arrays import Integers
-from attnaudit.checks.builtin.pointing import POINTS
+from attnaudit.checks.builtin.pointing_terms import POINTS
 from attnaudit.checks.builtin.predicted_classes import FEWEST_SOURCES
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups

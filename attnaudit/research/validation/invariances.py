@@ -245,7 +245,7 @@ def _weights_added_tokens(check: Check) -> str:
     """Return why a check must give weight to the added tokens; "" if it need not."""
     if isinstance(check, WhereReplaced):
         return REARRANGED
-    return WORSE_UNIFORM if isinstance(check, Pointing) else ""
+    return WORSE_UNIFORM if isinstance(check, Pointing) and check.measure != "plain" else ""
 
 
 LABEL_SHARES = "label shares changed"

@@ -20,6 +20,7 @@ GATES: list[Check] = [
     checks.TotalEffect(severity="report", on="standardised"),
     checks.TotalEffect(severity="report", classes="as_sampled"),
     checks.Pointing(severity="report", on="logits", measure="share"),
+    checks.Pointing(severity="report", on="logits", measure="plain"),
     checks.Pointing(severity="report", on="logits"),
     checks.Agreement(severity="report"),
     checks.TokenProbability(severity="report"),

@@ -29,6 +29,7 @@ KNOWN = {
     checks.TotalEffect(on="logits", at_least=0.1): False,
     checks.TotalEffect(on="standardised", classes="smallest", at_least=0.1): False,
     checks.Pointing(on="logits", measure="share", at_least=0.1): True,
+    checks.Pointing(on="logits", measure="plain", at_least=0.1): True,
     checks.Pointing(on="logits", measure="cosine", at_least=0.1): True,
     checks.Pointing(on="probabilities", measure="share", at_least=0.1): True,
 }

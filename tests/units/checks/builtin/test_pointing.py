@@ -160,7 +160,7 @@ def test_on_logits_reads_the_columns_of_logits() -> None:
 
 
 @pytest.mark.parametrize("on", ["probabilities", "logits"])
-@pytest.mark.parametrize("measure", ["cosine", "share"])
+@pytest.mark.parametrize("measure", ["cosine", "plain", "share"])
 @pytest.mark.parametrize("labelled", ["all", "some", "none"])
 def test_every_class_has_the_same_weight(on: str, measure: str, labelled: str) -> None:
     m = measured(labelled=labelled != "none")
@@ -168,7 +168,7 @@ def test_every_class_has_the_same_weight(on: str, measure: str, labelled: str) -
         m.labels[5] = -1
     classes = (m.labels if labelled == "all" else m.predicted).tolist()
     rows = rows_of(m, "held" if on == "probabilities" else "held.logits")
-    reference = plain_share if measure == "share" else lambda *of: plain(*of)[0]
+    reference = plain_share if measure == "share" else lambda *of: plain(*of)[int(measure == "plain")]
     check = checks.Pointing(severity="report", on=on, measure=measure)  # type: ignore[arg-type]
     record = check.judge(m)
     assert record.value == pytest.approx(reference(rows, balanced(classes)), abs=1e-12)
@@ -183,7 +183,7 @@ def test_every_class_has_the_same_weight(on: str, measure: str, labelled: str) -
         assert one.interval.low < one.value < one.interval.high
 
 
-@given(some_rows(least=4), st.integers(1, 4), st.sampled_from(["cosine", "share"]))
+@given(some_rows(least=4), st.integers(1, 4), st.sampled_from(["cosine", "plain", "share"]))
 def test_copies_of_the_rows_of_a_class_do_not_matter(rows: list[tuple[Row, Row]], copies: int, measure: str) -> None:
     labels = [i % 2 for i in range(len(rows))]
     first = [row for row, label in zip(rows, labels, strict=True) if label == 0]
@@ -191,6 +191,35 @@ def test_copies_of_the_rows_of_a_class_do_not_matter(rows: list[tuple[Row, Row]]
     value = check.judge(with_rows(rows, labels=labels)).value
     more = check.judge(with_rows([*rows, *first * copies], labels=[*labels, *[0] * len(first) * copies])).value
     assert more == pytest.approx(value, abs=1e-9)
+
+
+@given(some_rows(), st.integers(1, 30))
+def test_the_plain_cosine_ignores_tokens_without_weight_and_effect(rows: list[tuple[Row, Row]], count: int) -> None:
+    plain_cosine = checks.Pointing(severity="report", measure="plain")
+    record = plain_cosine.judge(with_rows(rows))
+    assert record.value == pytest.approx(plain(rows)[1], abs=1e-9)
+    assert {one.name: one.value for one in record.references}["uniform"] == pytest.approx(plain(rows)[2])
+    assert record.details["cosine above uniform weights"] == pytest.approx(plain(rows)[0])
+    longer = [(np.pad(weights, (0, count)), np.pad(effects, (0, count))) for weights, effects in rows]
+    assert plain_cosine.judge(with_rows(longer)).value == pytest.approx(record.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("length", [4, 20, 400])
+def test_half_of_the_evidence_has_the_same_plain_cosine_in_texts_of_any_length(length: int) -> None:
+    weights, effects = np.zeros(length), np.zeros(length)
+    weights[0], effects[:2] = 1.0, 0.3
+    record = checks.Pointing(at_least=0.83, measure="plain", on="logits").judge(with_rows([(weights, effects)] * 50))
+    assert record.check == "pointing.logits.plain"
+    assert record.value == pytest.approx(math.sqrt(0.5))
+    assert record.verdict == "fail"
+
+
+def test_texts_whose_tokens_have_equal_effects_count_in_the_plain_cosine() -> None:
+    weights, effects = np.array([0.5, 0.3, 0.2]), np.full(3, 0.4)
+    m = with_rows([(weights, effects)] * 9)
+    assert checks.Pointing(at_least=0.5).judge(m).verdict == "undefined"
+    expected = weights.sum() / math.sqrt(3) / np.linalg.norm(weights)
+    assert checks.Pointing(at_least=0.5, measure="plain").judge(m).value == pytest.approx(expected)
 
 
 def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:

@@ -27,6 +27,7 @@ GATES = (
     checks.TotalEffect(on="standardised", severity="report"),
     checks.TotalEffect(on="logits", severity="report"),
     checks.Pointing(on="logits", severity="report"),
+    checks.Pointing(on="logits", measure="plain", severity="report"),
     checks.Pointing(on="logits", measure="share", severity="report"),
 )
 ON_PROBABILITIES = (checks.TotalEffect(severity="report"), checks.Pointing(severity="report"))
