@@ -38,6 +38,8 @@ SEED = 0
 SHARE = "pointing.logits.share"
 #: The id of the total effect as a mean over the rows. It is measured on bags, too, but is no gate there.
 MEAN_EFFECT = "total_effect.standardised"
+#: The checks that may become gates. The policies for units were chosen before the plain cosine existed.
+MAY_GATE = (MEAN_EFFECT, "pointing.logits", SHARE)
 
 
 class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +65,7 @@ class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def gate_candidates() -> list[Candidate]:
     """Return the checks that may become gates."""
-    return [candidate for candidate in candidates() if candidate.may_gate]
+    return [dataclasses.replace(one, may_gate=True) for one in candidates() if one.check.id in MAY_GATE]
 
 
 def bag_candidates() -> list[Candidate]:
