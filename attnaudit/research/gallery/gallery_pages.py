@@ -80,8 +80,8 @@ def _index(gallery: Gallery) -> str:
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "
         "how far the logits move when the word is replaced while the weights are held fixed. Below the bars, each "
-        "of the two gates of the default policy has a scale. The values that pass are green. The line shows the "
-        "confidence interval of the model's value.",
+        "of the two gates of the default policy for the model's family has a scale. The values that pass are green. "
+        "The line shows the confidence interval of the model's value.",
         "",
     ]
     for outcome, kind in FIRST.items():
