@@ -28,8 +28,8 @@ from attnaudit.statistics.statistic_sequences import (
 from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
 from benchmarks.simulated_sequences import CONFIDENCE, standardised, variance
 
-#: Attention points at the tokens with an effect if its gain is at least this share of the possible gain.
-POINTS = 0.25
+#: The sequence of a gate in a random order of the rows, as `Gate` describes it.
+SequenceOf = Callable[[list[int]], tuple[ConfidenceSequence, Integers, float]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Gate:
     gated: int
     value: float
     verdict: str
-    of: Callable[[list[int]], tuple[ConfidenceSequence, Integers, float]]
+    of: SequenceOf
 
 
 class Run:
@@ -96,7 +96,7 @@ def gates(run: Run) -> list[Gate]:
     return [
         total_effect_gate(run),
         pointing_gate(run),
-        share_gate(run, 0.63),
+        above_uniform_gate(run, 0.58),
         mean_gate(run, "agreement.leave_one_out.inputs", "agreement.leave_one_out.inputs.tau", (-1.0, 1.0), 0.3),
         mean_gate(run, "permutation_fragility.tvd", "permutation.tvd", (0.0, 1.0), 0.08),
         mean_gate(run, "permutation_fragility.tvd", "permutation.tvd", (0.0, 1.0), 0.07),
@@ -134,54 +134,46 @@ def total_effect_gate(run: Run) -> Gate:
 
 
 def pointing_gate(run: Run) -> Gate:
-    """Return the second gate of the default policy, on the cosine of attention and effects above uniform weights.
-
-    The value is 1 minus the ratio of two mean distances. The sequence tests this ratio against 1 minus the threshold.
-    """
-    largest, cosine, uniform = pointing_columns(run)
-    above, below = (largest * np.maximum(1 - one, 0.0) for one in (cosine, uniform))
-    shared = policy_gate(run, "pointing.logits")
+    """Return the second gate of the default policy, on the cosine of attention and effects."""
+    shared = policy_gate(run, "pointing.logits.plain")
     requirement = Requirement(direction="at_most", value=1 - shared["requirement"].value)
+    return Gate(**(shared | {"requirement": requirement}), of=cosine_sequence(run, above_uniform=False))
+
+
+def above_uniform_gate(run: Run, threshold: float) -> Gate:
+    """Return a gate on the cosine of attention and effects above uniform weights, as the only gate of a policy."""
+    record = run.record("pointing.logits")
+    return Gate(
+        name=f"`pointing.logits` ≥ {threshold:g}",
+        requirement=Requirement(direction="at_most", value=1 - threshold),
+        gated=1,
+        value=record["value"],
+        verdict=verdict_of(record["interval"], threshold),
+        of=cosine_sequence(run, above_uniform=True),
+    )
+
+
+def cosine_sequence(run: Run, *, above_uniform: bool) -> SequenceOf:
+    """Return what a `Gate` on the cosine of attention and effects has as `of`.
+
+    The value is 1 minus the ratio of two means: of the largest effect times the distance of the cosine from 1, and of
+    the largest effect. If the cosine is compared with that of uniform weights, the latter is multiplied by the distance
+    of the cosine of uniform weights from 1. The sequence tests this ratio against 1 minus the threshold.
+    """
+    columns = ("largest", "cosine", "uniform_cosine")
+    largest, cosine, uniform = (run.scalar(f"pointing.held.logits.{name}") for name in columns)
+    above = largest * np.maximum(1 - cosine, 0.0)
+    below = largest * np.maximum(1 - uniform, 0.0) if above_uniform else largest
+    high = math.inf if above_uniform else 1.0
 
     def of(order: list[int]) -> tuple[ConfidenceSequence, Integers, float]:
         units = balanced_units(run.classes, order, 1)
-        one = limited_ratio_sequence(above, below, largest, units, confidence=CONFIDENCE)
+        one = limited_ratio_sequence(above, below, largest, units, confidence=CONFIDENCE, high=high)
         scale = np.minimum(1.0, one.bounds.most_below / largest)
         value = 1 - float(run.weighted.mean(above * scale) / run.weighted.mean(below * scale))
         return one, units.reshape(len(units), -1), value
 
-    return Gate(**(shared | {"requirement": requirement}), of=of)
-
-
-def share_gate(run: Run, threshold: float) -> Gate:
-    """Return a gate on the share of texts on which attention points correctly, as the only gate of a policy."""
-    largest, cosine, uniform = pointing_columns(run)
-    weights = largest * (1 - uniform)
-    chosen = (largest * (cosine - uniform) >= POINTS * weights).astype(np.float64)
-    record = run.record("pointing.logits.share")
-
-    def of(order: list[int]) -> tuple[ConfidenceSequence, Integers, float]:
-        units = balanced_units(run.classes, order, 1)
-        one = limited_ratio_sequence(chosen * weights, weights, weights, units, confidence=CONFIDENCE, high=1.0)
-        limited = np.minimum(weights, one.bounds.most_below)
-        value = float(run.weighted.mean(limited * chosen) / run.weighted.mean(limited))
-        return one, units.reshape(len(units), -1), value
-
-    return Gate(
-        name=f"`pointing.logits.share` ≥ {threshold:g}",
-        requirement=Requirement(direction="at_least", value=threshold),
-        gated=1,
-        value=record["value"],
-        verdict=verdict_of(record["interval"], threshold),
-        of=of,
-    )
-
-
-def pointing_columns(run: Run) -> tuple[Floats, Floats, Floats]:
-    """Return the (n,) largest effects, the cosines of attention and effects, and those of uniform weights."""
-    columns = ("largest", "cosine", "uniform_cosine")
-    largest, cosine, uniform = (run.scalar(f"pointing.held.logits.{name}") for name in columns)
-    return largest, cosine, uniform
+    return of
 
 
 def verdict_of(interval: dict[str, float], threshold: float) -> str:

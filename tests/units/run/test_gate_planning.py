@@ -126,6 +126,7 @@ def test_the_gates_of_the_default_policies_have_planning_values() -> None:
         "total_effect.standardised.smallest",
         "pointing.logits.share",
         "pointing.logits",
+        "pointing.logits.plain",
     ]
     assert set(gates) <= set(known)
     assert all(value.deviation > 0 for value in known.values())
