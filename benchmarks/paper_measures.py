@@ -85,7 +85,7 @@ MEASURES = (
     Measured(paper="Tutek & Šnajder", title="retained", check=InformationRetained(words="frequent", severity="report")),
     Measured(paper="Tutek & Šnajder", title="p alone", check=TokenProbability(severity="report"), faithful_is_low=True),
     Measured(paper="default policy", title="S_T", check=TotalEffect(on="standardised", severity="report")),
-    Measured(paper="default policy", title="points", check=Pointing(on="logits", severity="report")),
+    Measured(paper="default policy", title="points", check=Pointing(on="logits", measure="plain", severity="report")),
 )
 
 
