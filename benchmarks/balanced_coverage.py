@@ -115,7 +115,7 @@ def of_balanced_pointing(
     A row has the class 1 if its cosine is above the median. Attention therefore points better in this class.
 
     Args:
-        measure: "cosine" or "share".
+        measure: "cosine", "plain" or "share".
         shape: The name of the scenario.
         right: The share of the stored rows of each class on which attention points as measured. On the others, it
             points as uniform weights do.
@@ -130,6 +130,8 @@ def of_balanced_pointing(
     wrong = np.random.default_rng(0).permutation(len(cosine)) >= right * len(cosine)
     gain[wrong] = 0.0
     above = np.where(gain >= POINTS * room, room, 0.0) if measure == "share" else gain
+    if measure == "plain":
+        above, room = largest * cosine, largest
     population = WeightedRows.balanced(classes, independent(len(room))[0])
     truth, chance = float(population.mean(above) / population.mean(room)), shares(classes, positive)
 
@@ -145,8 +147,8 @@ def of_balanced_pointing(
             room[rows],
             confidence=LEVELS[0],
             generator=random,
-            bounds=(-np.inf, 1.0),
-            extremes=(-1.0, 1.0),
+            bounds=(0.0 if measure == "plain" else -np.inf, 1.0),
+            extremes=(0.0 if measure == "plain" else -1.0, 1.0),
         )
 
     name = f"pointing, balanced, {measure}" + (", sources of 1 to 8" if sources else "")
@@ -163,6 +165,9 @@ def balanced_scenarios() -> list[Scenario]:
         of_balanced_total_effect("standardised", "5% positive", positive=0.05),
         of_balanced_pointing("cosine", "as measured"),
         of_balanced_pointing("cosine", "5% of one class", positive=0.05),
+        of_balanced_pointing("plain", "as measured"),
+        of_balanced_pointing("plain", "as measured", sources=True),
+        of_balanced_pointing("plain", "5% of one class", positive=0.05),
         of_balanced_pointing("share", "60% right", right=0.6),
         of_balanced_pointing("share", "60% right", right=0.6, sources=True),
         of_balanced_pointing("share", "95% right", right=0.95),

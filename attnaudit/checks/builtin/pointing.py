@@ -1,4 +1,4 @@
-"""Does attention point better than uniform weights at the tokens that the prediction depends on?"""
+"""Does attention point at the tokens that the prediction depends on?"""
 
 from __future__ import annotations
 
@@ -80,12 +80,13 @@ class Pointing(PerInstanceCheck):
             classes. |e_i| is then the Euclidean norm over the classes. The value depends neither on the scale of the
             logits nor on a bias per class.
         measure: "cosine": the value is C. "plain": the value is c(α), without a comparison with uniform weights. It is
-            the same whether or not a text contains tokens that have neither weight nor effect. "share": the value is
+            the same whether or not a text contains tokens that have neither weight nor effect. The weight of a text is
+            m_x, so texts whose tokens have the same effect count, too. "share": the value is
             Σ_x r_x [c_x ≥ ¼] / Σ_x r_x. This is the share of the texts, weighted by r_x, on which attention is at least
             a quarter of the way from uniform weights to the effects.
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
-            otherwise the predicted classes. "as_sampled": every text has the same weight. In both cases, r_x is an
-            additional weight.
+            otherwise the predicted classes. "as_sampled": every text has the same weight. In both cases, r_x (m_x for
+            "plain") is an additional weight.
         shapley_orders: If above 0, the details compare the effects with Shapley values, which are estimated from this
             number of random orders per text (exact for short texts).
     """
@@ -276,10 +277,10 @@ class Pointing(PerInstanceCheck):
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
+        texts = "tokens with an effect" if self.measure == "plain" else "effects that differ between tokens"
         return (
             why_no_interval(measurements, self._weighted(measurements, groups))
-            or "too few texts have effects that differ between tokens, so the denominator of the value is not "
-            "clearly above 0"
+            or f"too few texts have {texts}, so the denominator of the value is not clearly above 0"
         )
 
     def note(self, measurements: Measurements, values: Floats) -> str:

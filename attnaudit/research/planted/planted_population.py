@@ -157,8 +157,8 @@ def describe(record: dict[str, Any]) -> str:
         )
     if (record["verified_by"] or {}).get("name") == LOGIT_EXCHANGE:
         parts.append(
-            "exchanging the attended tokens makes {attended:.2f} of the change of the logits, and exchanging all other "
-            "tokens {rest:.2f}".format_map(record["verified_by"])
+            "exchanging the attended tokens accounts for {attended:.2f} of the change of the logits, and exchanging "
+            "all other tokens for {rest:.2f}".format_map(record["verified_by"])
         )
     if record["bypass_share"] is not None:
         parts.append(f"bypass share {record['bypass_share']:.3f}")

@@ -125,7 +125,9 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
     if share is None:
         return [f"the recipe of the graded kind '{kind.name}' names no share"]
     unmet = []
-    if found.attended is None or found.rows < FEWEST_ROWS:
+    if found.attended is None and found.rows >= FEWEST_ROWS:
+        unmet.append("replacing all tokens by those of other texts does not move the logits towards these texts")
+    elif found.attended is None or found.rows < FEWEST_ROWS:
         unmet.append(f"tokens could be exchanged in {found.rows} texts, expected {FEWEST_ROWS} or more")
     expected = [("the attended tokens", found.attended, share)]
     if recipe.exchange.rest_decides or share == 1.0:
@@ -150,7 +152,7 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 
 @torch.no_grad()
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
-    """Exchange tokens between the texts of a data set, and count how often a text gets the decision of its donor.
+    """Exchange tokens between the texts of a data set, and measure how the decisions, or the logits, follow the donors.
 
     The donor of a text is a text with another predicted class. It is one of the five such texts that are most similar
     to the text in the number of attended tokens and in the number of other tokens. Positions for which the donor has no

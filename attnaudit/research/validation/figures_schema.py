@@ -216,7 +216,7 @@ class ShareOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The verdicts of the policy on the models of graded mechanisms that have the same share.
 
     Attributes:
-        share: The known share of rows or heads on which attention is right, rounded to one decimal.
+        share: The known share on which attention is right, rounded to one decimal.
         passes: The number of models that pass.
         fails: The number of models that fail.
         inconclusive: The number of models with the verdict "inconclusive" or "undefined".
@@ -231,7 +231,7 @@ class ShareOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Guarantee(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pass says about the share of rows or heads on which attention is right.
+    """What a pass says about the share on which attention is right.
 
     Attributes:
         share: The largest share that a pass guarantees.

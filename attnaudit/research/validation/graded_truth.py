@@ -45,7 +45,7 @@ def graded_mechanisms(models: Sequence[JudgedModel]) -> dict[str, list[JudgedMod
 def rank_correlations(
     models: Sequence[JudgedModel], candidates: Sequence[Candidate], gates: Sequence[Gate]
 ) -> list[RankCorrelation]:
-    """Return the rank correlation of each check with the known share of rows or heads on which attention is right.
+    """Return the rank correlation of each check with the known share on which attention is right.
 
     Args:
         models: The models of one family, of both halves.
@@ -126,7 +126,7 @@ def outcomes_by_share(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> l
 
 
 def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee | None:
-    """Return what a pass of a policy says about the share of rows or heads on which attention is right.
+    """Return what a pass of a policy says about the share on which attention is right.
 
     If a gate measures the share itself, its threshold is the guarantee by definition. Otherwise, it comes from the
     graded mechanisms: it is the lowest share of a model that passes.
@@ -158,12 +158,16 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
             "mechanism passed although its attention is right nowhere"
         )
         return Guarantee(share=0.0, source="graded models", sentence=sentence)
-    below = sum(_level(model) < share for model in graded)
-    most = wilson(0, below).high
+    below = [model for model in graded if _level(model) < share]
+    tuned = sum(model.entry.half == "tuning" for model in below)
     sentence = (
-        f"No model of a graded mechanism passed if its attention is right on less than {share:.0%} (0 of {below}); "
-        f"with 95% confidence, at most {most:.0%} of such models pass"
+        f"No model of a graded mechanism passed if its attention is right on less than {share:.0%} "
+        f"(0 of {len(below)}); "
     )
+    if tuned:  # The threshold was chosen so that these models do not pass.
+        sentence += f"{tuned} of these models are in the tuning half"
+    else:
+        sentence += f"with 95% confidence, at most {wilson(0, len(below)).high:.0%} of such models pass"
     return Guarantee(share=share, source="graded models", sentence=sentence)
 
 

@@ -156,7 +156,7 @@ def _require_matching_share(entry: Entry, place: str) -> None:
     if share is None:
         if entry.truth == "graded":
             raise PopulationError(
-                f"{place}: a graded model needs a 'share', the share of rows or heads on which its attention is right "
+                f"{place}: a graded model needs a 'share', the part on which its attention is right "
                 "(a number from 0 to 1)."
             )
         return

@@ -11,10 +11,10 @@ below the faithful limit. Of these models, a share IGNORED is left out as well, 
 The opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
 effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If
-   several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
-   is a share that a pass guarantees. If there are still several, the check with the largest gap is chosen. The gap is
-   the distance between the two limits, divided by the distance between the medians of the two groups.
+4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If several checks pass
+   equally few, a check whose values are bounded on both sides is preferred, because its threshold says where in this
+   range a pass begins. If there are still several, the check with the largest gap is chosen. The gap is the distance
+   between the two limits, divided by the distance between the medians of the two groups.
 5. A further check becomes a gate only if it reduces the number of models that pass although they must not.
 """
 

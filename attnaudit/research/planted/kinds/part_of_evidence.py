@@ -94,12 +94,20 @@ def _truth(share: float) -> str:
     return {0.0: "unfaithful", 1.0: "faithful"}.get(share, "graded")
 
 
+def _description(share: float) -> str:
+    if share == 1:
+        return "attention reads all the evidence, and is on it"
+    if share == 0:
+        return "attention is on words that do not count, and a bypass adds all the evidence"
+    return f"attention is right on {share:.0%} of the evidence, on average over the texts, and a bypass adds the rest"
+
+
 KINDS = tuple(
     compiled_kind(
         f"part_of_{share:.0%}".removesuffix("%"),
         "attention right on a part of the evidence",
         _truth(share),
-        f"attention is right on {share:.0%} of the evidence in each text, and a bypass adds the rest",
+        _description(share),
         partial(recipe, share=share),
         data=("made", "movie-reviews"),
     )

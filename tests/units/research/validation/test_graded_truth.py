@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from scipy import stats
@@ -89,7 +90,11 @@ def test_a_pass_guarantees_the_lowest_share_that_passed() -> None:
     found = guarantee(graded(), [GATE])
     assert found is not None
     assert (found.share, found.source) == (0.8, "graded models")
-    assert "right on less than 80% (0 of 12); with 95% confidence, at most 24%" in found.sentence
+    assert "right on less than 80% (0 of 12); 12 of these models are in the tuning half" in found.sentence
+    held_out = [JudgedModel(msgspec.structs.replace(one.entry, half="held_out"), one.records) for one in graded()]
+    tested = guarantee(held_out, [GATE])
+    assert tested is not None
+    assert "right on less than 80% (0 of 12); with 95% confidence, at most 24%" in tested.sentence
     loose = Gate(check=POINT.check.id, question="points", direction="at_least", threshold=-1.0)
     worthless = guarantee(graded(), [loose])
     assert worthless is not None
