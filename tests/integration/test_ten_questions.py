@@ -112,7 +112,7 @@ def test_question_2_what_to_do_next_and_at_what_cost(visit: Callable[[str], Visi
     assert "attnaudit train" in step
     assert re.search(r"accuracy 0\.\d+ → 0\.\d+", step)
     reader.click(".next summary")
-    assert len(reader.page.locator(".next details p").all_inner_texts()) == 3
+    assert len(reader.page.locator(".next details p").all_inner_texts()) == 2
     assert all("accuracy" in other for other in reader.page.locator(".next details p").all_inner_texts())
 
 
