@@ -58,7 +58,9 @@ def test_an_invalid_policy_is_found_before_models_are_planted(tmp_path: Path) ->
 @pytest.mark.slow
 def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Path) -> None:
     """The command takes any checkpoint, data file and policy; here, the demo model under two names."""
-    texts = [f"{'good' if n % 2 else 'bad'} film number {n},{'positive' if n % 2 else 'negative'}" for n in range(40)]
+    others = "story plot acting music scenes characters comedy drama director script cast time world life love family"
+    pairs = [("good", "positive"), ("bad", "negative")]
+    texts = [f"{word} film about {other},{label}" for other in others.split() for word, label in pairs]
     (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(texts) + "\n", encoding="utf-8")
     rows = []
     for kind, truth in (("first", "faithful"), ("second", "unfaithful")):
