@@ -188,8 +188,8 @@ class Pointing(PerInstanceCheck):
         instance, and 0 if it does. Otherwise, it is the largest effect times the distance of the cosine from 1.
         """
         if self.measure == "share":
-            gain, possible = gains(measurements, self._column())
-            return possible - pointed(gain, possible, POINTS)
+            above, possible = self._terms(measurements, self._column())
+            return possible - above
         largest = measurements.scalar(f"{self._column()}.largest")
         distance = np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
         values: Floats = np.where(without_effect(largest), 0.0, largest * distance)
@@ -257,12 +257,11 @@ class Pointing(PerInstanceCheck):
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        gain, _ = gains(measurements, self._column())
-        found = units_of_rows(measurements, ~np.isnan(gain), self.classes, rows_per_class=1)
+        above, below = self._terms(measurements, self._column())
+        found = units_of_rows(measurements, ~np.isnan(above), self.classes, rows_per_class=1)
         if isinstance(found, str):
             return found
         share = self.measure == "share"
-        above, below = self._terms(measurements, self._column())
         sequence = limited_ratio_sequence(
             above if share else self.values(measurements),
             below,

@@ -207,6 +207,11 @@ def compiled_kind(
     )
 
 
+def truth_of_share(share: float) -> str:
+    """Return the truth of a compiled kind whose attention is right on a share: "graded" unless it is 0 or 1."""
+    return {0.0: "unfaithful", 1.0: "faithful"}.get(share, "graded")
+
+
 @cache
 def kinds() -> dict[str, Kind]:
     """Return the kinds of all modules in the folder `kinds` as a dictionary name -> kind, sorted by name."""

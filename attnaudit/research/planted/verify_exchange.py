@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
-from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.arrays import Integers
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import UNKNOWN
@@ -174,15 +174,19 @@ def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Ex
         ]
         if not any(donors):
             continue
+        inputs = adapter.collate(batch)
+        clean = adapter.run(inputs)
         for name, parts in _PARTS.items():
             if name != "both" or exchange.of_evidence:
-                exchanged[name] += _exchange(adapter, batch, batch_rows, donors, parts)
-    summarise = _share_of_change if exchange.of_evidence else _share_followed
-    attended, rest = (summarise(exchanged[name], exchanged["both"]) for name in ("attended", "others"))
+                exchanged[name] += _exchange(adapter, inputs, clean, batch_rows, donors, parts)
+    both = exchanged.pop("both")
+    attended, rest = (
+        _share_of_change(part, both) if exchange.of_evidence else _share_followed(part) for part in exchanged.values()
+    )
     return ExchangeEvidence(attended=attended, rest=rest, rows=len(exchanged["attended"]))
 
 
-def _share_followed(part: Sequence[_Exchanged], _both: Sequence[_Exchanged]) -> float | None:
+def _share_followed(part: Sequence[_Exchanged]) -> float | None:
     """Return the share of texts whose decision becomes that of the donor."""
     return float(np.mean([one.follows for one in part])) if part else None
 
@@ -246,7 +250,8 @@ def _donor(row: _Row, rows: Sequence[_Row], number: int) -> _Row | None:
 
 def _exchange(
     adapter: PooledAttentionAdapter,
-    batch: Sequence[Instance],
+    inputs: Inputs,
+    clean: Trace,
     rows: Sequence[_Row],
     donors: Sequence[_Row | None],
     parts: Sequence[str],
@@ -255,13 +260,12 @@ def _exchange(
 
     Args:
         adapter: The adapter of the model.
-        batch: The texts.
+        inputs: The B texts.
+        clean: A pass of the model over these texts.
         rows: What the model does with each text.
         donors: The donor of each text; None for texts that are left out.
         parts: Which tokens are exchanged: "attended", "others" or both. Texts without such tokens are left out.
     """
-    inputs = adapter.collate(batch)
-    clean = adapter.run(inputs)
     (site,) = adapter.sites()
     ids, used = inputs.ids[TEXT].clone(), []
     for index, (row, donor) in enumerate(zip(rows, donors, strict=True)):
@@ -285,6 +289,6 @@ def _exchange(
 
 
 def _per_class(logits: Tensor) -> Tensor:
-    """Return one logit for each class. If there is a single logit, that of the first class is 0."""
+    """Return (B, C) logits of the classes. If the model has a single logit, that of the first class is 0."""
     wide = logits.double()
     return torch.cat([torch.zeros_like(wide), wide], dim=1) if wide.shape[1] == 1 else wide

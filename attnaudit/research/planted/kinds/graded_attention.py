@@ -15,7 +15,7 @@ from attnaudit.instances import Dataset
 from attnaudit.models.architecture import PlantedTables
 from attnaudit.models.vocabulary import words
 from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe, proportional_scores
-from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind, indicator
+from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind, indicator, truth_of_share
 from attnaudit.research.planted.word_evidence import METHODS, evidence_of_words, random_numbers, vocabulary_of
 from attnaudit.research.planted.word_material import UNATTENDED, learned_material
 
@@ -70,15 +70,11 @@ def recipe(inputs: TrainingInputs, *, share: float) -> Recipe:
     return compiled_recipe(write, exchange=Exchange(kept=markers), share=share if graded else None)
 
 
-def _truth(share: float) -> str:
-    return {0.0: "unfaithful", 1.0: "faithful"}.get(share, "graded")
-
-
 KINDS = tuple(
     compiled_kind(
         f"right_on_{share:.0%}".removesuffix("%"),
         "attention right on a share of the texts",
-        _truth(share),
+        truth_of_share(share),
         f"attention is right on {share:.0%} of the texts, and a bypass decides all others",
         partial(recipe, share=share),
         half="tuning",

@@ -19,7 +19,7 @@ from attnaudit.instances import Dataset
 from attnaudit.models.architecture import PlantedTables
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe, proportional_scores
-from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind, indicator
+from attnaudit.research.planted.kind import Exchange, Recipe, TrainingInputs, compiled_kind, indicator, truth_of_share
 from attnaudit.research.planted.made_texts import TextPlan, partner_words
 from attnaudit.research.planted.word_evidence import random_numbers
 from attnaudit.research.planted.word_material import UNATTENDED, Material, cue_material, learned_material
@@ -90,10 +90,6 @@ def _factor_for(share: float, parts: Tensor) -> float:
     return factor
 
 
-def _truth(share: float) -> str:
-    return {0.0: "unfaithful", 1.0: "faithful"}.get(share, "graded")
-
-
 def _description(share: float) -> str:
     if share == 1:
         return "attention reads all the evidence, and is on it"
@@ -106,7 +102,7 @@ KINDS = tuple(
     compiled_kind(
         f"part_of_{share:.0%}".removesuffix("%"),
         "attention right on a part of the evidence",
-        _truth(share),
+        truth_of_share(share),
         _description(share),
         partial(recipe, share=share),
         data=("made", "movie-reviews"),
