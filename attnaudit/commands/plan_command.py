@@ -6,16 +6,20 @@ import argparse
 import math
 import sys
 from collections.abc import Collection, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policies.policy import load_policy
+from attnaudit.checks.policies.policy import Policy, load_policy
+from attnaudit.checks.policies.policy_choice import choose_policy, require_families_of_several
 from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.devices import AUTO, NAMES, chosen_device, gpu_name, require_device
 from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import duration, plural, terminal_safe
+from attnaudit.model_families import audited_family
 from attnaudit.records import CheckCost
 from attnaudit.report.check_costs import PASS_UNIT, CostLine
 from attnaudit.run.cost_probe import CostEstimate, MemoryEstimate, estimate_cost
@@ -24,9 +28,14 @@ from attnaudit.run.run_choice import newest_run, require_run_folder
 from attnaudit.run.verification.integrity import read_unedited
 from attnaudit.statistics.sample_size import POWER
 
+if TYPE_CHECKING:
+    from attnaudit.adapters.loading import LoadedModel
+
 #: Number of rows from which the time of an audit is estimated.
 PROBE_ROWS = 32
 DEFAULT_DATA = "movie-reviews"
+#: The folder in which `attnaudit init` writes the policies.
+AUDITS = "audits"
 ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
 PROCESSOR_TIME = (
     "The time is processor time, which does not include waiting for other programs. An audit in one process takes "
@@ -46,7 +55,12 @@ STATUS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit plan`."""
     parser.epilog = STATUS
-    parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help=f"the policy file (.toml). By default, the policy in the folder {AUDITS} that applies to the family of "
+        "--model; if there is no such folder, the policy that `attnaudit init` writes for this family",
+    )
     parser.add_argument(
         "--rows",
         metavar="N",
@@ -90,15 +104,20 @@ def run(options: argparse.Namespace) -> int:
             shown = f"{options.rows:,}" if abs(options.rows) < 10**20 else "too large"
             raise CheckError(f"--rows is {shown}; expected a whole number above 0 and at most {MOST_ROWS:,}.")
         read_conftests()  # a policy may name checks that they register
-        policy = load_policy(Path(options.policy))
+        loaded = _loaded_model(options)
+        policy = _policy(options, loaded)
         records = []
         if options.run is not None:
             records = read_unedited(newest_run(require_run_folder("--from", Path(options.run)))).checks
         plans = plan_gates(policy, effects=effects, default_effect=default, records=records, rows=options.rows)
-        cost = _cost(policy, options)
+        cost = _cost(policy, options, loaded)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return CANNOT_RUN
+    if options.policy is None:
+        where = f"of the folder {AUDITS}" if Path(AUDITS).is_dir() else "that `attnaudit init` writes"
+        chosen = f"Policy: the {policy.record.file} {where}. It applies to the family of {options.model}."
+        print(terminal_safe(chosen), end="\n\n")
     if not plans:
         print("The policy has no gate, so it needs no rows.")
     gate_lines = (*_table(plans, options.rows), "", *_conclusion(plans, options.rows)) if plans else ()
@@ -157,12 +176,12 @@ def _aligned(cells: Sequence[Sequence[str]], *, left: Collection[int]) -> list[s
     return lines
 
 
-def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
-    """Return lines that say what an audit of --model costs; no lines if no model is given.
+def _loaded_model(options: argparse.Namespace) -> LoadedModel | None:
+    """Load --model; None if no model is given.
 
     Raises:
-        AuditError: The device, the model, the data or TMPDIR cannot be used, or --data or --device is given without
-            --model.
+        AuditError: The model cannot be loaded, TMPDIR or the device cannot be used, or --data or --device is given
+            without --model.
     """
     if options.model is None:
         for option, given in (("--data", options.data is not None), ("--device", options.device != AUTO)):
@@ -171,16 +190,50 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
                     f"{option}: this option is used only with --model. Add --model MODEL to estimate the time of an "
                     "audit."
                 )
-        return []
+        return None
     from attnaudit.adapters.loading import load_model
-    from attnaudit.data.draws import open_draws
 
     temporary_folder()  # refuses an unusable TMPDIR, as the audit will
     if options.device != AUTO:
         require_device("--device", options.device)
+    return load_model(options.model)
+
+
+def _policy(options: argparse.Namespace, loaded: LoadedModel | None) -> Policy:
+    """Return the policy of --policy or, without this option, the one that applies to the family of --model.
+
+    Raises:
+        CheckError: A policy file is invalid, no policy or several policies apply to the model, or neither --policy nor
+            --model is given.
+    """
+    if options.policy is not None:
+        return load_policy(Path(options.policy))
+    if loaded is None:
+        raise CheckError(
+            "give a policy, as in --policy audits/policy.toml, or a model, as in --model demo. With --model alone, the "
+            "policy is the one that applies to the family of the model."
+        )
+    folder = Path(AUDITS) if Path(AUDITS).is_dir() else Path(str(files("attnaudit.run") / "templates"))
+    policies = [load_policy(file) for file in sorted(folder.glob("*.toml"))]
+    if not policies:
+        raise CheckError(f"the folder {AUDITS} contains no policy (*.toml). Give one with --policy FILE.")
+    if len(policies) > 1:
+        require_families_of_several(policies)
+    return choose_policy(policies, {options.model: audited_family(loaded.family, "tokens")})
+
+
+def _cost(policy: Sequence[Check], options: argparse.Namespace, loaded: LoadedModel | None) -> list[str]:
+    """Return lines that say what an audit of --model costs; no lines if no model is given.
+
+    Raises:
+        AuditError: The data cannot be read, or the rows cannot be measured.
+    """
+    if loaded is None:
+        return []
+    from attnaudit.data.draws import open_draws
+
     draws = open_draws(options.data or DEFAULT_DATA, 0)
     data = draws.first(PROBE_ROWS if draws.size is None else None)
-    loaded = load_model(options.model)
     device = chosen_device(options.device)
     cost = estimate_cost(loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=device)
     return ["", *_cost_lines(cost, gpu_name(device))]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from attnaudit.formatting import duration, number, plural, visible, without_commands
-from attnaudit.records import BaselineComparison, CheckCost, CheckRecord, RunRecord
+from attnaudit.records import BaselineComparison, CheckCost, CheckRecord, Environment, RunRecord
 from attnaudit.report.audited_rows import audited_rows
 from attnaudit.report.check_costs import CostLine, table_of
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
@@ -109,11 +109,18 @@ def summary(run: RunRecord, *, report: str) -> str:
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(detected(check), LONGEST_REASON)}" for check in gates)]
     lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
+    lines += [f"* {escape(_device(run.environment))}"] if run.environment is not None else []
     lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
     lines += [*_missing_lines(run), *_cost_lines(run, several)]
     top = _fitting(top, MOST_CHARACTERS // 3)
     folded = _fitting(lines, MOST_CHARACTERS // 2)
     return "\n".join([*top, "", *FOLD, "", *folded, "", UNFOLD, "", f"Report: {escape(report, LONGEST_PATH)}", ""])
+
+
+def _device(environment: Environment) -> str:
+    """Return the device of a run and its threads, in the words of the report."""
+    gpu = f" ({environment.gpu})" if environment.gpu else ""
+    return f"device: {environment.device}{gpu}, {plural(environment.threads, 'thread')}"
 
 
 def _fitting(lines: Sequence[str], room: int) -> list[str]:

@@ -209,6 +209,7 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
             ["plan", "--rows", "many"],
             "attnaudit plan: error: argument --rows: expected a whole number, but got 'many'.",
         ),
+        (["plant"], "attnaudit plant: error: the following arguments are required: --out."),
         (["train", "--dropout", "some"], "--dropout: expected a number, such as 0.1, but got 'some'."),
         (["plan", "--polcy", "x.toml"], "attnaudit plan: error: unknown option --polcy. Did you mean '--policy'?"),
         (["--vesion"], "attnaudit: error: unknown option --vesion. Did you mean '--version'?"),
@@ -217,7 +218,6 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
             "expected tokens, words or sources, but got 'word'. Did you mean 'words'?",
         ),
         (["baseline", "accept", "r", "--out", "b", "--name", "lats"], "but got 'lats'. Did you mean 'last'?"),
-        (["plan"], "attnaudit plan: error: the following arguments are required: --policy."),
     ],
 )
 def test_a_wrong_name_is_one_line_with_the_right_one(

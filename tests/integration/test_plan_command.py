@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.cli import main
+from attnaudit.commands import plan_command
 from attnaudit.engine import memory_use
 from attnaudit.engine.memory_use import can_measure_memory
 
@@ -41,6 +42,49 @@ def test_the_plan_lists_every_gate_and_the_rows_of_the_policy(policy: str, capsy
     assert second == "conicity at most 0.97 0.02 1,367 1,101 worst case"
     assert "With these rows, a gate passes or fails with a probability of 80%" in lines[4]
     assert lines[-1] == "The policy needs 1,367 rows."
+
+
+def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`attnaudit init` writes policies for several families into audits/. Only that of the model is planned."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ["plan", "--model", "demo", "--rows", "100", "--data", "movie-reviews"]
+    monkeypatch.setattr(plan_command, "PROBE_ROWS", 2)
+    assert main(arguments) == 0
+    packaged = capsys.readouterr().out
+    begin = "Policy: the policy.toml that `attnaudit init` writes. It applies to the family of demo."
+    assert packaged.splitlines()[:2] == [begin, ""]
+    assert "total_effect.standardised" in packaged
+    assert main(["init"]) == 0
+    own = tmp_path / "audits" / "policy.toml"
+    own.write_text(f'[policy]\napplies_to = ["pooled attention"]\n{POLICY}', encoding="utf-8")
+    capsys.readouterr()
+    assert main([*arguments, "--effect", "0.2", "--effect", "conicity=0.02"]) == 1
+    of_folder = capsys.readouterr().out
+    assert of_folder.startswith("Policy: the policy.toml of the folder audits. It applies to the family of demo.")
+    assert "conicity" in of_folder
+    assert "total_effect" not in of_folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a policy, as in --policy audits/policy.toml, or a model, as in --model demo"),
+        (["--model", "demo"], "the folder audits contains no policy (*.toml). Give one with --policy FILE."),
+    ],
+)
+def test_a_plan_without_any_policy_has_status_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audits").mkdir()
+    assert main(["plan", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_rows_that_are_not_enough_have_status_1(policy: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,3 +110,12 @@ def test_a_long_summary_fits_into_a_comment(name: str) -> None:
     shown, folded = text.split(FOLD[0])
     assert "This release is blocked." in shown
     assert folded.rstrip().endswith(f"{UNFOLD}\n\nReport: reports/x/report.html")
+
+
+def test_the_summary_names_the_device() -> None:
+    run = run_record([check_record(**PASSED)])
+    assert run.environment is not None
+    assert "\n* device: cpu, 2 threads\n" in summary(run, report="r")
+    on_gpu = msgspec.structs.replace(run.environment, device="cuda:0", threads=1, gpu="NVIDIA H200")
+    changed = msgspec.structs.replace(run, environment=on_gpu)
+    assert "\n* device: cuda:0 (NVIDIA H200), 1 thread\n" in summary(changed, report="r")
