@@ -199,6 +199,8 @@ class InputBuilder:
         """
         texts = [" ".join("abcdefghi"[:length]) for length in SYNTHETIC_LENGTHS]
         instances = [Instance(id=f"synthetic {len(text)}", text=text) for text in texts]
+        if self.text_encoder.template is not None:
+            instances = [replace(one, query="") for one in instances]
         if self.text_encoder.takes_passages:
             instances = [replace(one, text="a", passages=(one.text[:3], one.text[4:])) for one in instances]
         if self.target is not None:

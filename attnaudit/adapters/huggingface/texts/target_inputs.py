@@ -69,7 +69,7 @@ class TargetInputs:
         if self.task == "tagger":
             return replace(instance, position=len(instance.text.split()) % 3)
         if self.task == "extractor":
-            return replace(instance, answer="b c")
+            return replace(instance, query="a", answer="b c")
         gap = encoder.masks_answer and "{answer}" not in str(encoder.template)
         text = f"{instance.text} {encoder.tokenizer.mask_token}" if gap else instance.text
         return replace(instance, text=text, answer=_known_answer(encoder.tokenizer))

@@ -172,9 +172,14 @@ class TextEncoder:
         """Return the text alone, or the text and its query in the order in which the model reads them.
 
         Raises:
-            DataError: The order is unknown, or the model reads no query.
+            DataError: The order is unknown, the model reads no query, or it answers questions and the row has none.
         """
         if instance.query is None:
+            if self.target.kind == "span":
+                raise DataError(
+                    f"{instance.where or instance.id}: the row has no query, but the model answers a question about "
+                    "the text. Write the question in the column 'query'."
+                )
             return [instance.text]
         if self.target.kind == "tag":
             raise DataError(
@@ -358,8 +363,14 @@ class TextEncoder:
             the character after the last one.
 
         Raises:
-            DataError: The row has no answer, or its text does not contain exactly one mask token.
+            DataError: The row has no answer, query or passages although the model needs them, or its text does not
+                contain exactly one mask token.
         """
+        if instance.query is None and self.takes_query:
+            raise DataError(
+                f"{instance.where or instance.id}: the row has no query, but the template of the model has {{query}}. "
+                "Fill the column 'query', or remove {query} from the template."
+            )
         fillings = {"text": instance.text, "query": instance.query or ""}
         if self.takes_passages:
             if not instance.passages:

@@ -221,6 +221,7 @@ def adapters() -> dict[str, Any]:
         ("tag", {"position": 9}, "'position' is 9, but the text has 9 words"),
         ("tag", {"text": LONG, "position": 79}, "word 79 is not among the tokens.*truncated"),
         ("tag", {"query": "who"}, "a tagger reads a single text"),
+        ("span", {"answer": "plot"}, "has no query, but the model answers a question about the text"),
         ("span", {"query": "who", "answer": "a good film"}, "does not contain 'a good film'"),
         ("span", {"query": "who", "answer": "plot", "position": 3}, "does not contain 'plot' from word 3 on"),
         ("span", {"text": LONG + " end", "query": "who", "answer": "end"}, "the answer 'end' is not among the tokens"),

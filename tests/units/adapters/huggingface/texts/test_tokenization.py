@@ -165,6 +165,12 @@ def test_a_template_may_contain_the_query() -> None:
     assert [t for t, special in zip(row.tokens, row.special, strict=True) if not special] == ["good"]
 
 
+def test_a_template_with_a_query_needs_one_in_every_row() -> None:
+    encoder = TextEncoder(tokenizer("bytes"), limit=None, template="{query} {text}")
+    with pytest.raises(DataError, match=r"rows.csv:7: the row has no query, but the template .* has \{query\}. Fill"):
+        encoder.encode([Instance(id="0", text="good", where="rows.csv:7")])
+
+
 @pytest.mark.parametrize("template", ["It was", "{text} {text}", "{text} {label}", "{query}"])
 def test_an_invalid_template_is_refused(template: str) -> None:
     with pytest.raises(ModelError, match=r"expected \{text\} once"):
