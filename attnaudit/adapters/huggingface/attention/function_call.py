@@ -88,6 +88,19 @@ class FunctionCall:
         call = self._with_mask() if self.causal else self
         return call.function(call.module, call.query, call.key, call.value, call.mask, **call.rest)
 
+    def continues(self, earlier: FunctionCall | None) -> bool:
+        """Return whether the call applies the weights of an earlier call to other values, as in differential attention.
+
+        Both calls are made by the same module, with the same queries, keys and mask.
+        """
+        return (
+            earlier is not None
+            and self.module is earlier.module
+            and self.query is earlier.query
+            and self.key is earlier.key
+            and self.mask is earlier.mask
+        )
+
     def _with_mask(self) -> FunctionCall:
         """Return the same call with a mask, for a causal call without one."""
         positions = torch.arange(self.query.shape[2], device=self.query.device)

@@ -55,6 +55,11 @@ class Layout:
         """The attention sites, in the order in which a forward pass computes them."""
         return tuple(call.site for call in self.calls)
 
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """Return the embeddings (B, T, d) of token ids (B, T)."""
+        found: Tensor = embedding_output(self.embedding(ids))[0]
+        return found
+
     @property
     def distinct_layers(self) -> list[nn.Module]:
         """The layers, each listed once."""
@@ -105,6 +110,14 @@ def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     return next((v for v in arguments.values() if isinstance(v, Tensor) and v.dim() == 3), None), False
 
 
+def embedding_output(output: Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what an embedding module returns, as a tuple. The embeddings come first.
+
+    Some modules return more than the embeddings, such as the scale of quantised ones.
+    """
+    return output if isinstance(output, tuple) else (output,)
+
+
 @contextmanager
 def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
     """Replace the embeddings of the text inside the context.
@@ -121,19 +134,22 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
         return
     calls = 0
 
-    def replace(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
+    def replace(_module: nn.Module, _args: object, output: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > 1:
             return make_leaf(_module, _args, output)
+        own, *others = embedding_output(output)
         # Some architectures scale the embeddings in place, so the hook returns a copy.
-        given = embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings
-        return given.to(output.dtype, copy=True)
+        given = (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).to(own.dtype, copy=True)
+        return (given, *others) if isinstance(output, tuple) else given
 
-    def make_leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
-        if not torch.is_grad_enabled() or output.requires_grad:
+    def make_leaf(_module: nn.Module, _args: object, output: Any) -> Any:
+        own, *others = embedding_output(output)
+        if not torch.is_grad_enabled() or own.requires_grad:
             return None
-        return output.detach().requires_grad_(True)
+        leaf = own.detach().requires_grad_(True)
+        return (leaf, *others) if isinstance(output, tuple) else leaf
 
     handles = [layout.embedding.register_forward_hook(replace)]
     handles += [module.register_forward_hook(make_leaf) for module in layout.decoder_embeddings]
@@ -158,7 +174,7 @@ def recorded_value_states(layout: Layout, states: dict[str, Tensor]) -> Iterator
         found, _ = value_states(module, args, kwargs)
         index += 1
         if found is not None:
-            states[call.site.key] = found.transpose(0, 1) if call.time_first else found
+            states[call.site.key] = call.token_states(found)
 
     modules = {id(call.module): call.module for call in layout.calls}
     with temporary_hooks([m.register_forward_pre_hook(record, with_kwargs=True) for m in modules.values()]):

@@ -31,12 +31,20 @@ class AttentionCall:
         module: The attention module.
         layer_call: Index of the surrounding layer call in `Layout.layers`; -1 if no surrounding layer was found.
         time_first: Whether the module takes states of shape (T, B, m) rather than (B, T, m).
+        features_first: Whether the module takes states of shape (B, m, T), as a convolution over the tokens does.
     """
 
     site: Site
     module: nn.Module
     layer_call: int = -1
     time_first: bool = False
+    features_first: bool = False
+
+    def token_states(self, states: Tensor) -> Tensor:
+        """Return states that the module takes, in the shape (B, T, m)."""
+        if self.features_first:
+            return states.transpose(1, 2)
+        return states.transpose(0, 1) if self.time_first else states
 
 
 class Observer(Protocol):
@@ -146,7 +154,8 @@ class Recorder:
     Attributes:
         attention: Site key -> (B, H, Q, K) weights that the pass used; (B, H, R, K) at sites in `queries`.
         allowed: Site key -> (B, 1 or H, Q or R, K) mask, True where a query may attend to a key.
-        values: Site key -> (B, G, K, d) values that the weights were applied to. Sites in `fused` are missing.
+        values: Site key -> (B, G, K, d) values that the weights were applied to. Sites in `fused` are missing, and
+            those whose weights are applied to several tensors of values.
         calls_in_blocks: Site key -> the call at a site in `blocks`. It is empty if an intervention is given.
     """
 
@@ -194,6 +203,7 @@ class Recorder:
         self.values: dict[str, Tensor] = {}
         self.calls_in_blocks: dict[str, BlockwiseAttention] = {}
         self._next = first
+        self._latest: FunctionCall | None = None
         self._allowed_by_mask: dict[tuple[int, str, str, str], tuple[Tensor | None, Tensor]] = {}
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
 
@@ -252,6 +262,9 @@ class Recorder:
             (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused`, `queries` or
             `blocks`.
         """
+        if call.continues(self._latest):
+            return self._attend_again(call)
+        self._latest = call
         if self.next_site in self.queries:
             return self._attend_at_queries(call, self.queries[self.next_site]), None
         if self.next_site in self.blocks:
@@ -283,7 +296,10 @@ class Recorder:
         used = self._record(current, weights, self._allowed(current, selected.mask, weights))
         if used is weights and not torch.is_grad_enabled():
             return output
-        changed = apply_weights(used, call.value)
+        return self._replaced_at_queries(output, queries, apply_weights(used, call.value))
+
+    def _replaced_at_queries(self, output: Tensor, queries: Tensor, changed: Tensor) -> Tensor:
+        """Return an output (B, Q, H, d), in which the values `changed` (B, R, H, d) replace those at some queries."""
         # If a position is listed twice, its first entry is written last. `at_query` reads this entry.
         for r in reversed(range(queries.shape[1])):
             index = queries[:, r, None, None, None].to(output.device).expand(-1, 1, *output.shape[2:])
@@ -296,12 +312,16 @@ class Recorder:
         Without an intervention, the call is recorded, so that its weights can be computed when they are read.
         """
         site = self.next_call(call.module).site
-        blockwise = self._blockwise(call, site)
         self.values[site.key] = call.value
         if self.intervene is None:
-            self.calls_in_blocks[site.key] = blockwise.detached()
-            if self.fuses_blocks:
-                return fused_attention(call)
+            self.calls_in_blocks[site.key] = self._blockwise(call, site).detached()
+        return self._output_in_blocks(call, site)
+
+    def _output_in_blocks(self, call: FunctionCall, site: Site) -> Tensor:
+        """Return the output (B, Q, H, d) of a call at a site in `blocks`."""
+        if self.intervene is None and self.fuses_blocks:
+            return fused_attention(call)
+        blockwise = self._blockwise(call, site)
         intervene = None if self.intervene is None else cast(BlockIntervention, self.intervene)
         outputs = []
         size = queries_per_block(len(call.query), site.heads, call.key.shape[2])
@@ -310,6 +330,24 @@ class Recorder:
             replaced = None if intervene is None else intervene(site, weights, allowed, first)
             outputs.append(output if replaced is None else apply_weights(replaced, call.value))
         return torch.cat(outputs, dim=1)
+
+    def _attend_again(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
+        """Compute a call that applies the weights of the latest one to other values. They are not recorded again.
+
+        Returns:
+            As `attend`.
+        """
+        site = self.calls[self._next - 1].site
+        self.values.pop(site.key, None)
+        if site.key in self.queries:
+            output, used = fused_attention(call), self.attention[site.key]
+            return self._replaced_at_queries(output, self.queries[site.key], apply_weights(used, call.value)), None
+        if site.key in self.blocks:
+            return self._output_in_blocks(call, site), None
+        if site.key in self.fused:
+            return fused_attention(call.with_constant_weights() if self.detached else call), None
+        used = self.attention[site.key]
+        return apply_weights(used, call.value), used
 
     def _blockwise(self, call: FunctionCall, site: Site) -> BlockwiseAttention:
         """Return the call at a site, prepared for blocks of queries."""

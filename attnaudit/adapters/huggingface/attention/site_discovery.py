@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention.blockwise_attention import FORBIDDEN
 from attnaudit.adapters.huggingface.attention.function_call import FunctionCall
-from attnaudit.adapters.huggingface.attention.layout import DECODER, Layout, value_states
+from attnaudit.adapters.huggingface.attention.layout import DECODER, Layout, embedding_output, value_states
 from attnaudit.adapters.huggingface.attention.recorder import AttentionCall, observing
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, largest_difference
@@ -49,6 +49,7 @@ class SeenAttention:
         cross: Whether the keys belong to another stream.
         layer_call: Index of the surrounding layer call; -1 if there is none.
         time_first: Whether the module takes states of shape (T, B, m).
+        features_first: Whether the module takes states of shape (B, m, T).
     """
 
     module: nn.Module
@@ -59,6 +60,7 @@ class SeenAttention:
     cross: bool = False
     layer_call: int = -1
     time_first: bool = False
+    features_first: bool = False
 
 
 @dataclass(slots=True)
@@ -70,16 +72,23 @@ class DiscoveryObserver:
         states: id of an attention module -> the result of `value_states` for its latest call.
         layer_call: Index of the layer call that is running now; -1 outside of layers.
         skips_masks: As in `Observer`.
+        latest: The latest call of an attention function.
     """
 
     seen: list[SeenAttention] = field(default_factory=list)
     states: dict[int, tuple[Tensor | None, bool]] = field(default_factory=dict)
     layer_call: int = -1
     skips_masks: bool = False
+    latest: FunctionCall | None = None
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
         output, weights = call.eager()
-        self._add(call.module, weights, output)
+        is_same_site, self.latest = call.continues(self.latest), call
+        if is_same_site:
+            # The output projection is applied to the outputs of both calls.
+            self.seen[-1].output = None
+        else:
+            self._add(call.module, weights, output)
         return output, weights
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
@@ -101,6 +110,7 @@ class DiscoveryObserver:
         square = len(shape) == 4 and shape[2] == shape[3]
         states, cross = self.states.get(id(module), (None, False))
         rows, width = (shape[0], shape[-1]) if len(shape) == 4 else (0, 0)
+        of_states = () if states is None else tuple(states.shape)
         self.seen.append(
             SeenAttention(
                 module=module,
@@ -111,7 +121,8 @@ class DiscoveryObserver:
                 output=output,
                 cross=cross,
                 layer_call=self.layer_call,
-                time_first=states is not None and tuple(states.shape[:2]) == (width, rows) != (rows, width),
+                time_first=of_states[:2] == (width, rows) != (rows, width),
+                features_first=len(of_states) == 3 and (of_states[0], of_states[2]) == (rows, width) != of_states[:2],
             )
         )
 
@@ -131,7 +142,7 @@ def discover_layout(
         ids: (B, T) token ids of the text, with B and T different and no padding in the first row.
         forward: Runs the model once on these ids, with its attention observable.
         encoder_decoder: Whether the model has an encoder and a decoder.
-        embedding: The module that returns the embeddings; None to search for the `nn.Embedding` of the ids.
+        embedding: The module that returns the embeddings; None to search for the module that embeds the ids.
 
     Raises:
         AdapterError: Some attention of the model cannot be observed or does not have the expected shape, no embedding
@@ -153,8 +164,8 @@ def discover_layout(
         if any(type(module).__module__.startswith("peft.") for module in model.modules()):
             advice = "Merge the PEFT adapter into the model (`merge_and_unload()`), and audit the result."
         raise AdapterError(
-            f"{name_of(model)}: no nn.Embedding was called with the token ids, so gradients at the input embeddings "
-            f"cannot be computed. {advice}"
+            f"{name_of(model)}: no embedding module was called with the token ids, so gradients at the input "
+            f"embeddings cannot be computed. {advice}"
         )
     if embedding is None:
         _require_one_embedding(model, [module for module, _ in embeddings])
@@ -182,16 +193,18 @@ def _first_pass(
     """
     observer, embeddings = DiscoveryObserver(), list[tuple[nn.Module, bool]]()
 
-    def record_embedding(module: nn.Module, args: tuple[Any, ...], _output: object) -> None:
-        given = args[0] if args else None
-        if not isinstance(given, Tensor) or given.dim() != 2:
+    def record_embedding(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        given, found = args[0] if args else None, embedding_output(output)[0]
+        if not isinstance(given, Tensor) or given.dim() != 2 or not isinstance(found, Tensor):
+            return
+        if found.shape[:-1] != given.shape:
             return
         for time_first, expected in ((False, ids), (True, ids.T)):
             if given.shape == expected.shape and torch.equal(given, expected):
                 embeddings.append((module, time_first))
                 return
 
-    handles = [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
+    handles = [m.register_forward_hook(record_embedding) for m in model.modules() if _may_embed(m)]
     with temporary_hooks(handles), observing(observer), torch.no_grad(), _one_run_of_the_encoder(model):
         forward()
     return observer, embeddings
@@ -242,6 +255,17 @@ def _one_run_of_the_encoder(model: nn.Module) -> Iterator[None]:
             "once, because it records and replaces the attention of one run. If all runs have the same input, run the "
             "encoder once and use its output again. Otherwise, write a custom adapter: see docs/adapters.md."
         )
+
+
+def _may_embed(module: nn.Module) -> bool:
+    """Return whether a module may embed ids: an `nn.Embedding`, or another module with a matrix and no modules inside.
+
+    Quantised embeddings, as in I-BERT, are modules of the second kind. Linear layers are as well, but no model calls
+    them with ids.
+    """
+    weight = getattr(module, "weight", None)
+    is_leaf = next(module.children(), None) is None
+    return isinstance(module, nn.Embedding) or (is_leaf and isinstance(weight, nn.Parameter) and weight.dim() == 2)
 
 
 def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
@@ -390,7 +414,15 @@ def _attention_calls(
             keys=keys,
             sinks=one.sinks,
         )
-        calls.append(AttentionCall(site=site, module=one.module, layer_call=one.layer_call, time_first=one.time_first))
+        calls.append(
+            AttentionCall(
+                site=site,
+                module=one.module,
+                layer_call=one.layer_call,
+                time_first=one.time_first,
+                features_first=one.features_first,
+            )
+        )
     return tuple(calls)
 
 

@@ -164,7 +164,7 @@ class Runner:
 
     def embed(self, inputs: Inputs) -> Tensor:
         """Return the embeddings (B, T, d) of the text."""
-        return widened(self.layout.embedding(self.builder.token_ids(inputs)))
+        return widened(self.layout.embeddings(self.builder.token_ids(inputs)))
 
     def run(
         self,

@@ -312,7 +312,6 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
             "no attention weights were found",
         ),
         ("Longformer", {**SMALL, "attention_window": 4, "max_position_embeddings": 70}, "cannot be audited"),
-        ("SqueezeBert", {**SMALL, "embedding_size": 32}, r"'layer\.0' computes its value vectors have the shape"),
         ("Canine", {**SMALL, "num_hash_buckets": 64}, "cannot be audited"),
     ],
 )
