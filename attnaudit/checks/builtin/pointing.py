@@ -242,16 +242,18 @@ class Pointing(PerInstanceCheck):
         return self._value_of(measurements, self._column(), chosen=part)
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        """Choose texts with a large weight r_x, on which c_x is near its median."""
-        gain, possible = gains(measurements, self._column())
+        """Choose texts with a large weight in the value, whose own values are near the median."""
+        measure: Measure = "plain" if self.measure == "plain" else "cosine"
+        gain, possible = self._terms(measurements, self._column(), measure)
         with np.errstate(invalid="ignore", divide="ignore"):
             pointing = np.where(possible > 0, gain / possible, np.nan)
         if np.isnan(pointing).all():
             return super().typical(measurements, values)
         much = possible >= np.nanmedian(np.where(np.isnan(pointing), np.nan, possible))
         chosen = np.where(much, pointing, np.nan)
+        effects = "large effects" if measure == "plain" else "large and unequal effects"
         return Typical(
-            "typical texts whose tokens have large and unequal effects: attention points at the "
+            f"typical texts whose tokens have {effects}: attention points at the "
             "influential tokens about as well as on the median text of this kind",
             np.abs(chosen - np.nanmedian(chosen)),
         )
@@ -284,7 +286,10 @@ class Pointing(PerInstanceCheck):
 
     def note(self, measurements: Measurements, values: Floats) -> str:
         equal = not np.isnan(values).all() and self._value_of(measurements, self._column()) is None
-        why = "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
+        why = "in every text, all tokens have the same effect, so uniform weights point perfectly"
+        if self.measure == "plain":
+            why = "in no text does replacing a token change the output"
+        why = f"undefined: {why}"
         return join_remarks([why if equal else "", note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
