@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.dispatched_models import value_of
 from attnaudit.adapters.donors import Donors
-from attnaudit.adapters.huggingface.attention.recorder import expand_groups
+from attnaudit.adapters.huggingface.attention.weighted_values import expand_groups
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.half_precision import in_float32, widened
 from attnaudit.adapters.huggingface.outputs.read_tokens import read_positions, require_other_end

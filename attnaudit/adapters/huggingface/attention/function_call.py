@@ -21,11 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.attention.weighted_values import output_factor, scales_output
 from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, widened
 
 #: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
 #: output (B, Q, H, d) and the weights (B, H, Q, K).
 EagerAttention = Callable[..., tuple[Tensor, Tensor]]
+#: The attention functions that scale the output after the softmax, as attention sinks in GraniteSWA do. `learn` finds
+#: them. The weights that they return are multiplied by the factor, because the output is computed with these weights.
+_scaling: set[EagerAttention] = set()
 #: In the pass that the current thread or task is running: an attention module, and the positions (B,) of its only
 #: queries whose outputs are used. None if the outputs of all queries are used.
 _used_queries: ContextVar[tuple[nn.Module, Tensor] | None] = ContextVar("attnaudit_used_queries", default=None)
@@ -76,12 +80,22 @@ class FunctionCall:
 
         If the model is in half precision, the function is called with float32 numbers, and the weights are float32.
         Only the output is rounded. The fused kernel rounds in the same way. In half precision, the function would also
-        round the scores, so that its weights would be further from those of the fused kernel.
+        round the scores, so that its weights would be further from those of the fused kernel. If the function scales
+        its output, the weights include the factor, so that the output is always the weighted sum of the values.
         """
         if self.causal:
             return self._with_mask().eager()
-        output, weights = self.widened().unchanged()
+        call = self.widened()
+        output, weights = call.unchanged()
+        if self.function in _scaling:
+            weights = weights * output_factor(output, weights, call.value)
         return output.to(self.query.dtype), weights
+
+    def learn(self) -> None:
+        """Find out whether the attention function scales its output, and let `eager` take this into account."""
+        call = self.widened()
+        if scales_output(*call.unchanged(), call.value):
+            _scaling.add(self.function)
 
     def unchanged(self) -> tuple[Tensor, Tensor]:
         """Return the output and the weights of the architecture's own function in the precision of the model."""

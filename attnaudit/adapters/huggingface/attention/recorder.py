@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention.blockwise_attention import FORBIDDEN, BlockwiseAttention, allowed_pairs
 from attnaudit.adapters.huggingface.attention.function_call import FunctionCall, fused_attention
+from attnaudit.adapters.huggingface.attention.weighted_values import apply_weights
 from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.adapters.query_blocks import BlockIntervention, block_starts, queries_per_block
 from attnaudit.errors import AdapterError
@@ -125,27 +126,6 @@ def observing(observer: Observer) -> Iterator[None]:
         yield
     finally:
         current_observer.reset(token)
-
-
-def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
-    """Apply attention weights to values.
-
-    Args:
-        weights: (B, H, Q, K) attention weights.
-        value: (B, G, K, d) values; H is a multiple of G.
-
-    Returns:
-        (B, Q, H, d) weighted sums, on the device and in the data type of the values. They are computed in the data type
-        of the weights.
-    """
-    wide = expand_groups(value, weights.shape[1]).to(weights.dtype)
-    return (weights.to(value.device) @ wide).transpose(1, 2).contiguous().to(value.dtype)
-
-
-def expand_groups(value: Tensor, heads: int) -> Tensor:
-    """Return the values (B, H, K, d) of every head, given the values (B, G, K, d) of the groups of heads."""
-    groups = value.shape[1]
-    return value if groups == heads else value.repeat_interleave(heads // groups, dim=1)
 
 
 class Recorder:

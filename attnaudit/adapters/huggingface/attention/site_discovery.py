@@ -82,6 +82,7 @@ class DiscoveryObserver:
     latest: FunctionCall | None = None
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        call.learn()
         output, weights = call.eager()
         is_same_site, self.latest = call.continues(self.latest), call
         if is_same_site:

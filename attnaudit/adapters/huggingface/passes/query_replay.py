@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention.function_call import FunctionCall
 from attnaudit.adapters.huggingface.attention.layout import Layout
-from attnaudit.adapters.huggingface.attention.recorder import FunctionObserver, Recorder, expand_groups
+from attnaudit.adapters.huggingface.attention.recorder import FunctionObserver, Recorder
+from attnaudit.adapters.huggingface.attention.weighted_values import expand_groups
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.passes.layer_states import LayerStates, map_tensors, repeat_rows, skipped_layers

@@ -1,7 +1,7 @@
 """Architectures whose modules return or take their states in another form than those of most models.
 
-I-BERT's embedding also returns a scale, the states of SqueezeBERT have the shape (B, m, T), and DiffLlama applies the
-weights of each layer to two tensors of values.
+I-BERT's embedding also returns a scale, the states of SqueezeBERT have the shape (B, m, T), DiffLlama applies the
+weights of each layer to two tensors of values, and GraniteSWA scales the weighted sum of the values.
 """
 
 from __future__ import annotations
@@ -142,3 +142,34 @@ def test_the_gradient_of_weights_counts_both_values() -> None:
     slope = (logit(step) - logit(-step)) / (2 * step)
     assert abs(slope) > 1e-2
     assert float(gradient[at]) == pytest.approx(slope, rel=0.02)
+
+
+@torch.no_grad()
+def test_sinks_that_scale_the_output_are_part_of_the_weights() -> None:
+    """GraniteSWA returns weights that sum to 1, and then scales the output by the share that its sink leaves."""
+    tokenizer = architectures.tokenizer("unigram")
+    settings = {**SMALL, "num_key_value_heads": 2, "sliding_window": 4}
+    config = transformers.GraniteSWAConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **settings)
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = transformers.GraniteSWAForCausalLM(config).eval()
+    for layer in model.model.layers:
+        layer.self_attn.sinks.copy_(torch.tensor([-2.0, 0.0, 0.5, 2.0]))
+    ids = tokenizer("good it was", return_tensors="pt").input_ids
+    expected = model(input_ids=ids, output_attentions=True)
+    adapter = transformer(model, tokenizer, labels=architectures.LABELS, template=architectures.TEMPLATE)
+    inputs = adapter.collate([Instance(id="0", text="good")])
+    assert torch.equal(inputs.ids[TEXT], ids)
+    trace = adapter.run(inputs)
+    kept = {site.key: trace.attention[site.key] for site in adapter.sites()}
+    words = [tokenizer(word, add_special_tokens=False).input_ids[0] for word in architectures.LABELS.values()]
+    torch.testing.assert_close(trace.logits[0], expected.logits[0, -1, words], atol=1e-5, rtol=0)
+    for site, returned in zip(adapter.sites(), expected.attentions, strict=True):
+        sums = kept[site.key].sum(-1)
+        assert site.sinks
+        assert float(sums.max()) < 1
+        # A larger sink takes more of the attention of its head.
+        assert bool((sums[0, 1:].diff(dim=0) < 0).all())
+        torch.testing.assert_close(kept[site.key] / sums[..., None], returned, atol=1e-5, rtol=0)
+    again = adapter.run(inputs, intervene=lambda site, _w, _a: kept[site.key]).logits
+    torch.testing.assert_close(again, trace.logits, atol=1e-5, rtol=0)

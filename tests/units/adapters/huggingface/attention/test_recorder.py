@@ -13,8 +13,9 @@ from torch import Tensor, nn
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.attention.recorder import current_observer, expand_groups
+from attnaudit.adapters.huggingface.attention.recorder import current_observer
 from attnaudit.adapters.huggingface.attention.softmax_hook import is_innermost_attention
+from attnaudit.adapters.huggingface.attention.weighted_values import expand_groups
 from attnaudit.adapters.huggingface.passes.layer_states import map_tensors, repeat_rows
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.errors import AdapterError
