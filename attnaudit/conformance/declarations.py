@@ -114,18 +114,20 @@ def check_reading(e: Examples) -> str:
         )
     _require_capable(e, reading)
     stack = _stack(e, reading)
-    if isinstance(reading.layer, int) and not -len(stack) <= reading.layer < len(stack):
-        raise BrokenContractError(f"reading {text!r}: the model has layers 0 to {len(stack) - 1}.")
     layer = int(reading.layer)
     if reading.site:
-        keys = [site.key for site in stack]
-        if reading.site not in keys:
-            raise BrokenContractError(f"reading {text!r}: the sites are {listed(keys)}.")
-        layer = keys.index(reading.site)
-    heads = stack[layer].heads
+        found = [site for site in stack if site.key == reading.site]
+    else:
+        found = stack[layer:][:1] if -len(stack) <= layer < 0 else [site for site in stack if site.layer == layer]
+    if not found:
+        kind = "sites" if reading.site else "layers"
+        available = [site.key if reading.site else str(site.layer) for site in stack]
+        raise BrokenContractError(f"reading {text!r}: the {kind} over the text are {listed(available)}.")
+    (site,) = found
+    heads = site.heads
     if isinstance(reading.heads, int) and reading.heads >= heads:
         raise BrokenContractError(f"reading {text!r}: the model has heads 0 to {heads - 1}.")
-    if reading.heads == PREDICTED and (stack[layer].query is not None or heads != len(e.capabilities.classes)):
+    if reading.heads == PREDICTED and (site.query is not None or heads != len(e.capabilities.classes)):
         of_target = e.capabilities.target.kind in ("label", "score")
         hint = " To explain a single label or score, name its head, such as own@heads=0." if of_target else ""
         raise BrokenContractError(
@@ -149,7 +151,7 @@ def _require_capable(e: Examples, reading: Reading) -> None:
 
 
 def _stack(e: Examples, reading: Reading) -> list[Site]:
-    """Return the sites of the stack that a reading names, sorted by layer.
+    """Return the sites of the stack that a reading names, sorted by layer. Those over other streams are left out.
 
     If the reading names no stack, the model must have only one stack.
 
@@ -182,11 +184,12 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
             f"the sites of the {name} have the layers {[site.layer for site in sites][:8]}; expected one site per "
             "layer, numbered from 0."
         )
-    if sites[0].keys != TEXT:
+    over_text = [site for site in sites if site.keys == TEXT]
+    if not over_text:
         raise BrokenContractError(
             f"reading {reading.text!r}: the {name} attends to '{sites[0].keys}', not to the text. Name another stack."
         )
-    return sites
+    return over_text
 
 
 @contract("ships")

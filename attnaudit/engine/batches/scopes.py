@@ -217,6 +217,41 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
         AdapterError: the model does not have this stack, the reading does not name one although it must, or the stack
             does not allow this reading.
     """
+    name, stack, others = _whole_stack(adapter, reading)
+    if name == "pool" and (reading.kind == "rollout" or reading.query != "own"):
+        raise AdapterError(
+            f"reading {reading.text!r}: pooled attention has no query tokens. Begin the reading with 'own', as in "
+            f"{POOL_FORM!r}."
+        )
+    over_text = [site for site in stack if site.keys == TEXT]
+    if not over_text:
+        raise AdapterError(
+            f"reading {reading.text!r}: the {len(stack)} sites of the stack '{name}' attend to "
+            f"{', '.join(sorted({site.keys for site in stack}))}, not to the text. Use another stack: "
+            f"{', '.join(others) or 'none'}."
+        )
+    if reading.kind == "rollout" and len(over_text) < len(stack):
+        raise AdapterError(
+            f"reading {reading.text!r}: rollout needs the attention of every layer, but only {len(over_text)} of "
+            f"{len(stack)} sites of the stack '{name}' attend to the text. Read a single layer, such as {FORM!r}."
+        )
+    if reading.kind == "rollout" and name == "cross":
+        raise AdapterError(f"reading {reading.text!r}: rollout needs self-attention. Use stack=encoder.")
+    mixers = adapter.capabilities.unseen_mixers
+    if reading.kind == "rollout" and mixers:
+        raise AdapterError(
+            f"reading {reading.text!r}: rollout needs the attention of every layer, but {left_out(mixers)}. Read a "
+            f"single layer, such as {FORM!r}."
+        )
+    return over_text
+
+
+def _whole_stack(adapter: ModelAdapter, reading: Reading) -> tuple[str, list[Site], list[str]]:
+    """Return the name of the stack of a reading, its sites by layer, and the other stacks with sites over the text.
+
+    Raises:
+        AdapterError: the model does not have this stack, or the reading does not name one although it must.
+    """
     sites = adapter.sites()
     if not has_choice(sites):
         raise AdapterError(
@@ -236,42 +271,18 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
             f"reading {reading.text!r}: the model has these attention stacks: {', '.join(available)}. Name one, as in "
             f"'{reading.query}@layer=-1,heads=mean,stack={available[-1]}'."
         )
-    if name == "pool" and (reading.kind == "rollout" or reading.query != "own"):
-        raise AdapterError(
-            f"reading {reading.text!r}: pooled attention has no query tokens. Begin the reading with 'own', as in "
-            f"{POOL_FORM!r}."
-        )
-    over_text = [site for site in stacks[name] if site.keys == TEXT]
-    if not over_text:
-        raise AdapterError(
-            f"reading {reading.text!r}: the {len(stacks[name])} sites of the stack '{name}' attend to "
-            f"{', '.join(sorted({site.keys for site in stacks[name]}))}, not to the text. Use another stack: "
-            f"{', '.join(other for other in available if any(site.keys == TEXT for site in stacks[other])) or 'none'}."
-        )
-    if reading.kind == "rollout" and len(over_text) < len(stacks[name]):
-        raise AdapterError(
-            f"reading {reading.text!r}: rollout needs the attention of every layer, but only {len(over_text)} of "
-            f"{len(stacks[name])} sites of the stack '{name}' attend to the text. Read a single layer, such as "
-            f"{FORM!r}."
-        )
-    if reading.kind == "rollout" and name == "cross":
-        raise AdapterError(f"reading {reading.text!r}: rollout needs self-attention. Use stack=encoder.")
-    mixers = adapter.capabilities.unseen_mixers
-    if reading.kind == "rollout" and mixers:
-        raise AdapterError(
-            f"reading {reading.text!r}: rollout needs the attention of every layer, but {left_out(mixers)}. Read a "
-            f"single layer, such as {FORM!r}."
-        )
-    return sorted(over_text, key=lambda site: site.layer)
+    others = [other for other in available if other != name and any(site.keys == TEXT for site in stacks[other])]
+    return name, sorted(stacks[name], key=lambda site: site.layer), others
 
 
 def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     """Resolve a reading for a model.
 
-    In the result, the layer is counted from 0, and the model's own query replaces the query "own".
+    In the result, the layer is the number of the site's layer, and the model's own query replaces the query "own". A
+    negative layer counts from the last layer that attends to the text.
 
     Raises:
-        AdapterError: the model lacks the layer, the head or the stack.
+        AdapterError: the model lacks the layer, the head or the stack, or the layer attends to another stream.
     """
     if reading.query == "own" and reading.stack != "pool":
         own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
@@ -283,20 +294,9 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
         )
     stack = stack_of(adapter, reading)
     layer = reading.layer
-    if reading.site:
-        keys = [site.key for site in stack]
-        if reading.site not in keys:
-            raise AdapterError(
-                f"reading {reading.text!r}: there is no site {reading.site!r}. {nearest(reading.site, keys)}"
-            )
-        layer = keys.index(reading.site)
-    layers, heads = len(stack), _heads_of(stack, layer)
     if isinstance(layer, int) and reading.kind != "rollout":
-        if not -layers <= layer < layers:
-            raise AdapterError(
-                f"reading {reading.text!r}: there is no layer {layer}; the model has layers 0 to {layers - 1}."
-            )
-        layer = layer % layers
+        layer = _site_of(adapter, reading, stack).layer
+    heads = _heads_of(stack, layer)
     if isinstance(reading.heads, int) and reading.heads >= heads:
         raise AdapterError(
             f"reading {reading.text!r}: there is no head {reading.heads}; the model has heads 0 to {heads - 1}."
@@ -309,24 +309,56 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     return Reading(kind=reading.kind, query=reading.query, layer=layer, heads=reading.heads, stack=reading.stack)
 
 
+def _site_of(adapter: ModelAdapter, reading: Reading, stack: Sequence[Site]) -> Site:
+    """Return the site whose name or layer a reading gives.
+
+    Args:
+        adapter: the model.
+        reading: a reading with a site or a layer number.
+        stack: the sites of its stack that attend to the text.
+
+    Raises:
+        AdapterError: the stack lacks the site or the layer, or the site attends to another stream than the text.
+    """
+    layer, (_, whole, _) = int(reading.layer), _whole_stack(adapter, reading)
+    if not reading.site and layer < 0:
+        found = stack[layer] if -len(stack) <= layer else None
+    else:
+        found = next((one for one in whole if (one.key == reading.site if reading.site else one.layer == layer)), None)
+    if found is None and reading.site:
+        keys = [site.key for site in stack]
+        raise AdapterError(
+            f"reading {reading.text!r}: there is no site {reading.site!r}. {nearest(reading.site, keys)}"
+        )
+    if found is not None and found.keys == TEXT:
+        return found
+    numbers = [site.layer for site in stack]
+    listed = f"{numbers[0]} to {numbers[-1]}" if numbers == list(range(len(numbers))) else ", ".join(map(str, numbers))
+    if found is not None:
+        raise AdapterError(
+            f"reading {reading.text!r}: the site '{found.key}' attends to '{found.keys}', not to the text. The layers "
+            f"that attend to the text are {listed}."
+        )
+    raise AdapterError(f"reading {reading.text!r}: there is no layer {layer}; the model has layers {listed}.")
+
+
 def _heads_of(stack: Sequence[Site], layer: int | str) -> int:
-    """Return the number of heads of a layer; for every layer ("*"), the smallest number."""
-    if isinstance(layer, int) and -len(stack) <= layer < len(stack):
-        return stack[layer].heads
-    return min(site.heads for site in stack)
+    """Return the number of heads of a layer. For every layer ("*"), and for rollout, it is the smallest number."""
+    of_layer = [site.heads for site in stack if site.layer == layer]
+    return min(of_layer or [site.heads for site in stack])
 
 
 def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
     """Return the single readings that the text of a reading stands for in this model.
 
-    Their layers are counted from 0.
+    Their layers are the numbers of the layers of their sites.
 
     Raises:
         AdapterError: the model lacks the layer, the head or the stack.
     """
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
-    return list(reading.each(len(stack), _heads_of(stack, reading.layer)))
+    return list(reading.each([site.layer for site in stack], _heads_of(stack, reading.layer)))
 
 
 def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
@@ -340,7 +372,7 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
     if reading is None:
         return Scope(sites=adapter.sites()[:1], heads=None, query="only")
     stack = stack_of(adapter, reading)
-    sites = tuple(stack) if reading.kind == "rollout" else (stack[int(reading.layer)],)
+    sites = tuple(stack) if reading.kind == "rollout" else tuple(s for s in stack if s.layer == reading.layer)
     heads = (reading.heads,) if isinstance(reading.heads, int) else None
     if sites[0].query is None:
         return Scope(sites=sites, heads=heads, query="only", differentiates=reading.differentiates)

@@ -168,7 +168,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "reading": [
         (declaring(reading=""), "Declare which weights are the explanation"),
         (declaring(reading="csl@layer=-1"), "unknown query or kind 'csl'"),
-        (declaring(reading="cls@layer=2"), "layers 0 to 1"),
+        (declaring(reading="cls@layer=2"), "the layers over the text are '0', '1'"),
         (declaring(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
         (declaring(reading="cls@layer=*"), "Name one layer"),
         (declaring(reading="cls@layer=0,stack=cross"), "names 'cross'; the stacks of the model are 'encoder'"),

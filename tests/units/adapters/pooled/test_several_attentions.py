@@ -221,7 +221,7 @@ def test_the_explained_text_of_a_pair_is_erased() -> None:
             r"'own@site=hop 1,heads=mean' \(the mean over the heads\), "
             r"'own@site=hop 1,heads=0' \(one head, from 0 to 2\), 'own@site=hop 2'\.",
         ),
-        (memory_network, {"reading": "own@site=hop 9"}, "the sites are 'hop 1', 'hop 2'"),
+        (memory_network, {"reading": "own@site=hop 9"}, "the sites over the text are 'hop 1', 'hop 2'"),
         (memory_network, {"reading": "own@site=hop 1,heads=predicted"}, "one head for each"),
         (one_branch_per_class, {"target": Target(kind="label", name="neutral")}, "name its head, such as own@heads=0"),
         (memory_network, {"sites": {}}, "expected the name of each site"),

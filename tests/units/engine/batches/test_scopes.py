@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,8 +27,31 @@ def test_only_sites_over_the_text_are_read() -> None:
     mixed = model(QUERY, TEXT, QUERY, TEXT, QUERY)
     readings = expanded(mixed, "last@layer=*,heads=mean")
     assert [scope_of(mixed, reading).site.key for reading in readings] == ["cross.1", "cross.3"]
+    assert [reading.layer for reading in readings] == [1, 3]
     (last,) = expanded(mixed, "own@layer=-1,heads=mean")
-    assert scope_of(mixed, last).site.keys == TEXT
+    assert scope_of(mixed, last).site.key == "cross.3"
+    for own in ("layer=1", "layer=-2", "site=cross.1"):
+        (first,) = expanded(mixed, f"last@{own},heads=mean")
+        assert first.text == "last@layer=1,heads=mean"
+        assert scope_of(mixed, first).site.key == "cross.1"
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (
+            "layer=2",
+            "the site 'cross.2' attends to 'query', not to the text. The layers that attend to the text are",
+        ),
+        ("site=cross.4", "the site 'cross.4' attends to 'query', not to the text"),
+        ("layer=7", "there is no layer 7; the model has layers 1, 3"),
+        ("layer=-3", "there is no layer -3"),
+        ("site=cross.9", "there is no site 'cross.9'. Did you mean 'cross."),
+    ],
+)
+def test_a_site_over_another_stream_is_refused_by_name(own: str, message: str) -> None:
+    with pytest.raises(AdapterError, match=re.escape(message)):
+        expanded(model(QUERY, TEXT, QUERY, TEXT, QUERY), f"last@{own},heads=mean")
 
 
 def test_a_stack_without_a_site_over_the_text() -> None:
