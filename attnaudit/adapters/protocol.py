@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.joined_rows import JoinedRows
 from attnaudit.instances import Instance
 from attnaudit.precision import FLOAT32
 from attnaudit.records.unit_names import require_name
@@ -251,6 +252,8 @@ class Trace:
         blocks: Keys of the sites whose weights are not stored, but computed in blocks of queries when they are read
             (see `BlockAdapter`). For such a site, `attention` and `allowed` have no entry, or only the queries in
             `queries`.
+        joined: The tensors in `attention` and `hidden` that were joined from several passes. Gradients of the logits
+            with respect to them are computed by `joined_rows.gradients`. Empty if all rows ran in one pass.
     """
 
     logits: Tensor
@@ -262,6 +265,7 @@ class Trace:
     queries: Mapping[str, Tensor] = field(default_factory=dict)
     before_norm: Mapping[str, Tensor] = field(default_factory=dict)
     blocks: frozenset[str] = frozenset()
+    joined: Sequence[JoinedRows] = ()
 
 
 #: A function that replaces attention weights. It is called with the site, the weights (B, H, Q, K) that the model
@@ -316,7 +320,8 @@ class ModelAdapter(Protocol):
             inputs: The batch.
             embeddings: Stream -> (B, T, d) embeddings to use instead of `embed(inputs)`; None to use `embed(inputs)`.
             intervene: Called once for every site, with the weights that the model computed there. It may return other
-                weights for the model to use. None leaves all weights unchanged.
+                weights for the model to use. None leaves all weights unchanged. If the rows run in several passes, it
+                is called in each of them, with weights of zero in the rows that have not run yet.
             hidden: Whether the trace must contain hidden states.
         """
         ...

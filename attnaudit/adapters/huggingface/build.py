@@ -255,8 +255,7 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
     container.eval()
     with torch.no_grad(), adapter.in_float32(), full_precision():
-        builder = runner.builder
-        expected = runner.head.logits(container, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra)
+        expected = runner.logits_of_model(container, inputs)
         logits = runner.logits(inputs)
     if not close(logits.float(), expected.float()):
         raise AdapterError(

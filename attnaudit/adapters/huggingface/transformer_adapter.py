@@ -23,6 +23,7 @@ from attnaudit.adapters.huggingface.outputs.target_reference import reference_lo
 from attnaudit.adapters.huggingface.passes import prefix_cache, query_replay
 from attnaudit.adapters.huggingface.passes.layer_states import LayerStates
 from attnaudit.adapters.huggingface.passes.runner import Runner
+from attnaudit.adapters.huggingface.passes.unpadded import without_padding
 from attnaudit.adapters.huggingface.probes import original_model
 from attnaudit.adapters.huggingface.probes.facts import Facts
 from attnaudit.adapters.huggingface.probes.original_model import OriginalModel
@@ -49,11 +50,12 @@ class HuggingFaceAdapter:
         family: The family of the model, such as "transformer, bert". The key `validated_on` of a policy names families.
         configuration: Everything that determines the logits besides the parameters, as JSON: the model's configuration,
             its tokenizer, the prompt and the label tokens.
-        description: One line for reports: the class of the model, the numbers of layers and heads, the kernel, and the
-            precision if it is not float32.
+        description: One line for reports: the class of the model, the numbers of layers and heads, the kernel, whether
+            the model runs without padding, and the precision if it is not float32.
     """
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel, *, precision: str = FLOAT32) -> None:
+        runner = without_padding(runner) if facts.unpadded else runner
         padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
         self.runner = replace(
             padded,
@@ -70,6 +72,7 @@ class HuggingFaceAdapter:
         last = runner.builder.reads or last
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
+        self.description += ", run without padding" if facts.unpadded else ""
         self.description += f", {precision}" if precision != FLOAT32 else ""
         layout, builder = runner.layout, runner.builder
         self.configuration = builder.configuration(runner.head)

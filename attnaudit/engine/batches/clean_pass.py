@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnaudit.adapters.joined_rows import gradients
 from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
@@ -367,15 +368,15 @@ class CleanPass(SharesWork):
             "" -> (B, T, d) gradients with respect to the embeddings of the text; site key -> (B, K, m) gradients with
             respect to the hidden states of the site. A gradient is 0 where f does not depend on x.
         """
-        return self._gradients(trace.logits, {"": self.embeddings[TEXT], **trace.hidden})
+        return self._gradients(trace, {"": self.embeddings[TEXT], **trace.hidden})
 
-    def _gradients(self, logits: Tensor, at: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return name -> ∂f/∂x for each named tensor x in `at`, in the precision of `gradients_of`.
+    def _gradients(self, trace: Trace, at: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return name -> ∂f/∂x for each named tensor x of a pass in `at`, in the precision of `gradients_of`.
 
         A gradient is 0 where f does not depend on x.
         """
         self.count("backward", "backward_rows", len(self.instances))
-        found = torch.autograd.grad(self.target(logits), list(at.values()), retain_graph=True, allow_unused=True)
+        found = gradients(self.target(trace.logits), list(at.values()), trace.joined, retain_graph=True)
         return {
             name: self.of_probability((torch.zeros_like(x) if gradient is None else gradient).to(self.device))
             for (name, x), gradient in zip(at.items(), found, strict=True)
@@ -419,4 +420,4 @@ class CleanPass(SharesWork):
         attention weights of the clean pass.
         """
         with differentiable(self.device):
-            return self._gradients(self.trace.logits, dict(self.trace.attention))
+            return self._gradients(self.trace, dict(self.trace.attention))

@@ -18,6 +18,8 @@ class Facts:
         skips_padding_token: Whether the model does not read its logits from the padding token, even if it is the last
             token of a text.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
+        unpadded: Whether the model must run without padding, because padding on both sides changes the logits (see
+            `UnpaddedRunner`).
         left_padding: Whether padding on the left gives the correct logits.
         first_position: Position id of a row's first token if the batch is padded on the left.
         shares_prefixes: Whether the functions of `prefix_cache` give the correct logits for texts with some tokens
@@ -40,6 +42,7 @@ class Facts:
     read_tokens: ReadTokens
     skips_padding_token: bool
     pads_left: bool
+    unpadded: bool
     left_padding: bool
     first_position: int
     shares_prefixes: bool

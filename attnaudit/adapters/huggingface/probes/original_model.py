@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import first_li
 from attnaudit.adapters.huggingface.half_precision import in_float32, name_of_type
 from attnaudit.adapters.huggingface.outputs.read_tokens import read_positions
 from attnaudit.adapters.huggingface.passes.runner import Runner
+from attnaudit.adapters.huggingface.passes.unpadded import UnpaddedRunner
 from attnaudit.adapters.protocol import Inputs, Site, Trace
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
@@ -145,7 +146,8 @@ def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs
             f"{original.implementation} kernel; expected at most {limit:.2g}. {AS_FLOAT32}"
         )
     rows = QueryComparison(runner.layout.sites, inputs, wide)
-    runner.logits(inputs, rows)
+    for part in rows.parts(runner):
+        runner.logits(part, rows)
     return (
         f"with the model's own {original.implementation} kernel, the logits differ by at most {difference:.2g} from "
         f"the audited ones; {_differences('float32', logits, wide.logits, rows)}"
@@ -206,12 +208,15 @@ def _compare_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace)
     """
     comparison = QueryComparison(runner.layout.sites, inputs, audited)
     with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):
-        _logits(runner, model, inputs)
+        for part in comparison.parts(runner):
+            _logits(runner, model, part)
     return comparison
 
 
 class QueryComparison(FunctionObserver):
     """An observer that compares the weights of the first and the last query at every site with audited weights.
+
+    It observes the passes over the batches that `parts` yields.
 
     Attributes:
         from_audited: Largest difference from the audited weights, at the keys to which the query may attend.
@@ -222,18 +227,30 @@ class QueryComparison(FunctionObserver):
     def __init__(self, sites: Sequence[Site], inputs: Inputs, audited: Trace) -> None:
         self.inputs, self.audited = inputs, audited
         self.from_audited = self.from_eager = 0.0
-        self._sites = iter(sites)
+        self._sites = sites
+        self._next = iter(sites)
+        self._rows = torch.arange(len(audited.logits), device=audited.logits.device)
+
+    def parts(self, runner: Runner) -> Iterator[Inputs]:
+        """Yield the batch, or its groups of rows of equal length if the model runs without padding."""
+        if not isinstance(runner, UnpaddedRunner):
+            yield self.inputs
+            return
+        for group in runner.groups(self.inputs):
+            self._next, self._rows = iter(self._sites), group.rows
+            yield group.inputs
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
-        site = next(self._sites)
+        site = next(self._next)
         mask = self.inputs.mask[str(site.query)]
         ends = torch.stack([read_positions(mask, "first"), read_positions(mask, "last")], dim=1)
         output, whole = call.unchanged()
-        _, selected = call.at(ends).eager()
+        _, selected = call.at(ends[self._rows]).eager()
         for r, positions in enumerate(ends.T):
-            eager, expected, allowed = (
-                at_query(self.audited, values, site.key, positions).float()
-                for values in (whole, self.audited.attention[site.key], self.audited.allowed[site.key])
+            eager = at_query(self.audited, whole, site.key, positions[self._rows]).float()
+            expected, allowed = (
+                at_query(self.audited, values, site.key, positions)[self._rows, :, : eager.shape[-1]].float()
+                for values in (self.audited.attention[site.key], self.audited.allowed[site.key])
             )
             found = selected[:, :, r].float()
             self.from_eager = max(self.from_eager, float(((found - eager) * allowed).abs().max()))

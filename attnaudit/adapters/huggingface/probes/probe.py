@@ -21,14 +21,23 @@ from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, 
 from attnaudit.adapters.huggingface.outputs.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.passes import prefix_cache
 from attnaudit.adapters.huggingface.passes.runner import Runner
+from attnaudit.adapters.huggingface.passes.unpadded import without_padding
 from attnaudit.adapters.huggingface.probes.block_probe import computes_blocks_exactly
 from attnaudit.adapters.huggingface.probes.equal_states_probe import first_linears_of_equal_states
 from attnaudit.adapters.huggingface.probes.facts import Facts
 from attnaudit.adapters.huggingface.probes.gradient_probe import batches_gradients_exactly
 from attnaudit.adapters.huggingface.probes.last_layer_probe import last_layer_at_read_token, with_single_query
+from attnaudit.adapters.huggingface.probes.padding_probe import (
+    first_left_padded_position,
+    how_padding_enters,
+    needs_left_padding,
+    require_independent_rows,
+    runs_without_padding,
+)
 from attnaudit.adapters.huggingface.probes.repeated_runs import refuse_different_results, require_same_results
 from attnaudit.adapters.huggingface.probes.token_mixing import unseen_mixers
-from attnaudit.adapters.huggingface.texts.input_builder import padded_left, single_row
+from attnaudit.adapters.huggingface.texts.input_builder import single_row
+from attnaudit.adapters.joined_rows import gradients
 from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
@@ -37,6 +46,9 @@ from attnaudit.errors import AdapterError
 def probe_model(runner: Runner) -> Facts:
     """Find the facts about a model.
 
+    If padding changes the logits of a class of Transformers, the model is probed, and must be run, without padding. It
+    then has none of the shortcuts of this module.
+
     Raises:
         AdapterError: The model cannot be audited, because it does not compute its logits from the attention that is
             recorded and replaced.
@@ -44,24 +56,29 @@ def probe_model(runner: Runner) -> Facts:
     offset = runner.builder.position_offset
     pads_left = needs_left_padding(runner)
     runner = runner.with_padding(pads_left=pads_left, first_position=offset)
+    unpadded = runs_without_padding(runner)
+    runner = without_padding(runner) if unpadded else runner
     read_tokens: ReadTokens = "" if runner.head.target.differs_by_row else find_read_tokens(runner)
     try:
         require_faithful_attention(runner)
     except AdapterError:
         require_same_results(runner)
         raise
+    if unpadded:
+        require_independent_rows(runner)
     shares_prefixes = shares_prefixes_exactly(runner)
     fuses = fuses_exactly(runner)
     first_position = first_left_padded_position(runner, read_tokens)
     selects_queries = fuses and selects_queries_exactly(runner)
     as_audited = replace(runner, fuses=fuses, selects_queries=selects_queries)
-    last_layer = last_layer_at_read_token(runner, read_tokens)
+    last_layer = None if unpadded else last_layer_at_read_token(runner, read_tokens)
     if last_layer is not None and selects_queries:
         last_layer = with_single_query(as_audited, last_layer)
     return Facts(
         read_tokens=read_tokens,
         skips_padding_token=skips_padding_token(runner, read_tokens),
         pads_left=pads_left,
+        unpadded=unpadded,
         left_padding=first_position is not None,
         first_position=offset if first_position is None else first_position,
         shares_prefixes=shares_prefixes,
@@ -69,53 +86,10 @@ def probe_model(runner: Runner) -> Facts:
         fuses=fuses,
         selects_queries=selects_queries,
         batches_gradients=batches_gradients_exactly(as_audited),
-        query_blocks=computes_blocks_exactly(as_audited),
+        query_blocks=not unpadded and computes_blocks_exactly(as_audited),
         last_layer=last_layer,
-        first_linears=first_linears_of_equal_states(runner),
+        first_linears=None if unpadded else first_linears_of_equal_states(runner),
     )
-
-
-# -- padding -------------------------------------------------------------------------------------------------------
-
-
-def needs_left_padding(runner: Runner) -> bool:
-    """Return whether padding on the right changes the logits, but padding on the left does not.
-
-    For a model with a decoder, the result is always False.
-    """
-    inputs = runner.builder.synthetic()
-    with torch.no_grad():
-        alone = runner.logits(single_row(inputs, 1))[0]
-        if close(runner.logits(inputs)[1], alone) or runner.builder.decoder is not None:
-            return False
-        return close(runner.logits(padded_left(inputs))[1], alone)
-
-
-def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int | None:
-    """Find the first position id with which padding on the left gives the same logits as padding on the right.
-
-    Returns:
-        The position id. None if no position id gives the same logits, if the logits are read from the first token, or
-        if all inputs have the same length.
-    """
-    offset = runner.builder.position_offset
-    if runner.builder.pads_left:
-        return offset
-    if read_tokens == "first" or not runner.builder.pads:
-        # With padding on the left, the first token of a row may be padding.
-        return None
-    inputs = runner.builder.synthetic()
-    with torch.no_grad():
-        expected = runner.logits(inputs)
-        for first_position in dict.fromkeys((offset, 0)):
-            candidate = runner.with_padding(pads_left=False, first_position=first_position)
-            try:
-                logits = candidate.logits(candidate.builder.with_decoder(padded_left(inputs)))
-            except (RuntimeError, ValueError, IndexError):
-                continue
-            if close(logits, expected):
-                return first_position
-    return None
 
 
 # -- the tokens that the logits are read from ----------------------------------------------------------------------
@@ -133,6 +107,8 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
     if not layers:
         return ""
     inputs = runner.builder.synthetic()
+    if runner.builder.unpadded:
+        inputs = single_row(inputs, 0)  # texts of different lengths do not run in one pass
     outputs: list[Tensor] = []
 
     def record(_module: nn.Module, _args: object, output: Any) -> Any:
@@ -202,7 +178,7 @@ def require_faithful_attention(runner: Runner) -> None:
     if not close(alone[0], plain[1]):
         raise AdapterError(
             f"{name}: padding changes the logits by {largest_difference(alone[0], plain[1]):.2g}, so the result of an "
-            f"instance would depend on its batch. {_how_padding_enters(runner, trace)}"
+            f"instance would depend on its batch. {how_padding_enters(runner, trace)}"
         )
     for logits, what in ((trace.logits, "recording"), (reinserted.logits, "putting back")):
         if not close(logits, plain):
@@ -218,27 +194,6 @@ def require_faithful_attention(runner: Runner) -> None:
         )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)
-
-
-def _how_padding_enters(runner: Runner, trace: Trace) -> str:
-    """Return sentences that say how padding changes the logits of a custom model, and how to avoid it.
-
-    The weights on padding are not recorded. If padding gets attention, the recorded weights of a query therefore sum to
-    less than one.
-    """
-    if type(runner.model).__module__.startswith("transformers."):
-        return "This architecture cannot be audited."
-    for site in (call.site for call in runner.layout.calls):
-        missing = (1 - trace.attention[site.key].sum(-1)) * trace.allowed[site.key].any(-1)
-        if not site.sinks and float(missing.max()) > TOLERANCE:
-            return (
-                f"Attention at '{site.key}' reaches padding. Pass the attention mask to the Transformers model: "
-                "encoder(input_ids, attention_mask=attention_mask)."
-            )
-    return (
-        "Attention does not reach padding, so a later layer reads the states of padding. Leave these states out: for "
-        "example, apply the attention mask before a mean over tokens, or use pack_padded_sequence() before an LSTM."
-    )
 
 
 def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -291,8 +246,8 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
             )
         _require_gradients_of_weights(runner, trace)
         leaves = {"the embeddings": embeddings, **trace.attention}
-        gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)
-    for key, gradient in zip(leaves, gradients, strict=True):
+        found = gradients(trace.logits.square().sum(), list(leaves.values()), trace.joined)
+    for key, gradient in zip(leaves, found, strict=True):
         if gradient is None or not bool(gradient.isfinite().all()) or not bool(gradient.any()):
             raise AdapterError(
                 f"{name}: the gradient of the logits at {key} is missing, zero or not finite. Attention can be audited "
@@ -301,10 +256,10 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
     for key, weights in trace.attention.items():
         states, expected = trace.hidden.get(key), (weights.shape[0], weights.shape[3])
         if states is None or tuple(states.shape[:2]) != expected:
-            found = "were not found" if states is None else f"have the shape {tuple(states.shape)}"
+            problem = "were not found" if states is None else f"have the shape {tuple(states.shape)}"
             raise AdapterError(
-                f"{name}: the hidden states from which '{key}' computes its value vectors {found}. Expected the shape "
-                f"({expected[0]}, {expected[1]}, m). This architecture cannot be audited."
+                f"{name}: the hidden states from which '{key}' computes its value vectors {problem}. Expected the "
+                f"shape ({expected[0]}, {expected[1]}, m). This architecture cannot be audited."
             )
 
 
@@ -336,9 +291,10 @@ def _require_gradients_of_weights(runner: Runner, trace: Trace) -> None:
 def fuses_exactly(runner: Runner) -> bool:
     """Return whether the fused kernel gives the same output as the model's own attention function, at every site.
 
-    The comparison runs on texts with and without padding, and with scores of several sizes.
+    The comparison runs on texts with and without padding, and with scores of several sizes. The answer is always False
+    for a model that runs without padding.
     """
-    if not runner.kernel.calls_attention_function:
+    if runner.builder.unpadded or not runner.kernel.calls_attention_function:
         return False
     inputs, comparison = runner.builder.synthetic(), FusedComparison()
     with torch.no_grad():
@@ -382,13 +338,13 @@ def shares_prefixes_exactly(runner: Runner) -> bool:
     """Return whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
 
     The comparison removes each token of the synthetic texts alone, and several tokens of one text together. The answer
-    is always False for a model that has a decoder, is not causal, must be padded on the left, takes no key-value cache,
-    or has a target that differs by row.
+    is always False for a model that has a decoder, is not causal, must be padded on the left, runs without padding,
+    takes no key-value cache, or has a target that differs by row.
     """
     builder = runner.builder
     if builder.decoder is not None or not runner.layout.causal or builder.pads_left:
         return False
-    if runner.head.target.differs_by_row:
+    if builder.unpadded or runner.head.target.differs_by_row:
         return False
     if not {"past_key_values", "use_cache"} <= builder.accepted_arguments:
         return False

@@ -32,7 +32,8 @@ Shortcut = Callable[[Runner, Inputs, Trace, Site, Tensor, Tensor], Tensor]
 class ReplayForms:
     """Which shortcuts of `HuggingFaceAdapter.replay` give the same logits as a full pass, at one attention site.
 
-    A shortcut is probed when it is first asked for. Probing runs the model on synthetic tokens, in float32.
+    A model that runs without padding has no shortcuts, because its traces do not contain the states of the layers. A
+    shortcut is probed when it is first asked for. Probing runs the model on synthetic tokens, in float32.
 
     Args:
         runner: Runs the model.
@@ -51,7 +52,8 @@ class ReplayForms:
     def one_position(self) -> bool:
         """Whether it is enough to run the last layer alone, at the one position that the logits are read from."""
         return (
-            self._in_last_layer
+            not self.runner.builder.unpadded
+            and self._in_last_layer
             and self._call is self.runner.layout.calls[-1]
             and self.site.query == self.runner.builder.output_stream
             and self.read_tokens in ("first", "last")
@@ -64,7 +66,8 @@ class ReplayForms:
         """Whether it is enough to run the site's layer at the position of the query, and all later layers at all
         positions."""
         return (
-            self._call.layer_call >= 0
+            not self.runner.builder.unpadded
+            and self._call.layer_call >= 0
             and not self._in_last_layer
             and not self._call.time_first
             and self.runner.builder.decoder is None
@@ -76,7 +79,11 @@ class ReplayForms:
     @cached_property
     def from_layer(self) -> bool:
         """Whether it is enough to run the site's layer and all later layers, at all positions."""
-        return self._call.layer_call >= 0 and self._gives(replay_from_layer, self.read_tokens)
+        return (
+            not self.runner.builder.unpadded
+            and self._call.layer_call >= 0
+            and self._gives(replay_from_layer, self.read_tokens)
+        )
 
     def _gives(self, shortcut: Shortcut, position: ReadTokens) -> bool:
         """Return whether a shortcut gives the logits of `replay_full`.

@@ -59,6 +59,8 @@ class InputBuilder:
         first_position: Position id of a row's first token if the batch is padded on the left.
         pads_left: Whether batches are padded on the left. A few models need this, because they always read their
             logits from the last position.
+        unpadded: Whether the model runs only on rows of equal length, without padding (see `UnpaddedRunner`). The rows
+            of a batch are still padded on the right.
     """
 
     model: Any
@@ -71,6 +73,7 @@ class InputBuilder:
     first_position: int
     pads_left: bool = False
     target: TargetInputs | None = None
+    unpadded: bool = False
 
     @property
     def tokenizer(self) -> Any:
@@ -177,7 +180,22 @@ class InputBuilder:
         if self.decoder is not None:
             self.decoder.require_end_tokens(inputs, [one.where or one.id for one in instances])
         inputs = self._padded(self.with_decoder(inputs))
-        return inputs if self.target is None else self.target.located(self.model, self.arguments(inputs), inputs)
+        if self.target is None:
+            return inputs
+        if self.unpadded:
+            inputs = self._marked_alone(self.target, inputs)
+        return self.target.located(self.model, self.arguments(inputs), inputs)
+
+    def _marked_alone(self, target: TargetInputs, inputs: Inputs) -> Inputs:
+        """Return the batch with marks for all rows. The model finds the target of each row alone, without padding."""
+        if MARKS not in inputs.extra:
+            return inputs
+        marks = inputs.extra[MARKS].clone()
+        for row in range(len(marks)):
+            alone = self.select_rows(inputs, [row])
+            found = target.located(self.model, self.arguments(alone), alone).extra[MARKS]
+            marks[row, : found.shape[1]] = found[0]
+        return replace(inputs, extra={**inputs.extra, MARKS: marks})
 
     def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
         """Select rows of a batch (see `RowSelectingAdapter.select_rows`)."""
