@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from attnaudit.cli import main
-from attnaudit.commands import plan_command
 from attnaudit.engine import memory_use
 from attnaudit.engine.memory_use import can_measure_memory
 
@@ -49,8 +48,8 @@ def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
 ) -> None:
     """`attnaudit init` writes policies for several families into audits/. Only that of the model is planned."""
     monkeypatch.chdir(tmp_path)
-    arguments = ["plan", "--model", "demo", "--rows", "100", "--data", "movie-reviews"]
-    monkeypatch.setattr(plan_command, "PROBE_ROWS", 2)
+    (tmp_path / "rows.csv").write_text("text\na fine film\na dull plot\n", encoding="utf-8")
+    arguments = ["plan", "--model", "demo", "--rows", "100", "--data", "rows.csv"]
     assert main(arguments) == 0
     packaged = capsys.readouterr().out
     begin = "Policy: the policy.toml that `attnaudit init` writes. It applies to the family of demo."

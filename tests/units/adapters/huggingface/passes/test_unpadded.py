@@ -231,7 +231,8 @@ def test_the_full_conformance_suite_passes(name: str) -> None:
     check_adapter(adapter_of(name), [Instance(id=str(n), text=text) for n, text in enumerate(architectures.SENTENCES)])
 
 
-@pytest.mark.parametrize("name", [CLASSES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CLASSES[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
 def test_every_measure_is_the_same_in_any_batch(name: str) -> None:
     needs = (
         *("agreement.gradient.meister.inputs", "agreement.gradient.meister.hidden", "permutation", "uniform"),
