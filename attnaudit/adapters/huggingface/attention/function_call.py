@@ -85,20 +85,24 @@ class FunctionCall:
         """
         if self.causal:
             return self._with_mask().eager()
-        call = self.widened()
-        output, weights = call.unchanged()
-        if self.function in _scaling:
-            weights = weights * output_factor(output, weights, call.value)
+        output, weights = self.widened().unchanged()
         return output.to(self.query.dtype), weights
 
     def learn(self) -> None:
-        """Find out whether the attention function scales its output, and let `eager` take this into account."""
+        """Find out whether the attention function scales its output, and let the weights take this into account."""
         call = self.widened()
-        if scales_output(*call.unchanged(), call.value):
+        if scales_output(*call._own(), call.value):
             _scaling.add(self.function)
 
     def unchanged(self) -> tuple[Tensor, Tensor]:
-        """Return the output and the weights of the architecture's own function in the precision of the model."""
+        """Return the same as `eager`, but call the function in the precision of the model."""
+        output, weights = self._own()
+        if self.function in _scaling:
+            weights = weights * output_factor(output, weights, self.value)
+        return output, weights
+
+    def _own(self) -> tuple[Tensor, Tensor]:
+        """Return what the architecture's own function returns."""
         call = self._with_mask() if self.causal else self
         return call.function(call.module, call.query, call.key, call.value, call.mask, **call.rest)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.huggingface.half_precision import widened
+
 #: The largest difference between an output and a multiple of the weighted sum, relative to the largest output.
 TOLERANCE = 1e-4
 
@@ -43,9 +45,10 @@ def output_factor(output: Tensor, weights: Tensor, value: Tensor) -> Tensor:
         weights: (B, H, Q, K) weights that the function returned.
         value: (B, G, K, d) values; H is a multiple of G.
     """
-    summed = apply_weights(weights, value)
+    summed = widened(apply_weights(weights, value))
     square = summed.square().sum(-1, keepdim=True)
-    factor = (output * summed).sum(-1, keepdim=True) / square
+    # The gradient of a division by 0 would be NaN, even where its result is not used.
+    factor = (output * summed).sum(-1, keepdim=True) / torch.where(square > 0, square, 1.0)
     return torch.where(square > 0, factor, 1.0).transpose(1, 2)
 
 
@@ -58,6 +61,8 @@ def scales_output(output: Tensor, weights: Tensor, value: Tensor) -> bool:
         value: (B, G, K, d) values; H is a multiple of G.
     """
     if weights.dim() != 4 or output.dim() != 4 or weights.shape[1] % value.shape[1]:
+        return False
+    if weights.shape[3] != value.shape[2]:
         return False
     summed = apply_weights(weights, value)
     if summed.shape != output.shape:

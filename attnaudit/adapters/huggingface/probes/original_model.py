@@ -230,6 +230,7 @@ class QueryComparison(FunctionObserver):
         self._sites = sites
         self._next = iter(sites)
         self._rows = torch.arange(len(audited.logits), device=audited.logits.device)
+        self._latest: FunctionCall | None = None
 
     def parts(self, runner: Runner) -> Iterator[Inputs]:
         """Yield the batch, or its groups of rows of equal length if the model runs without padding."""
@@ -241,10 +242,13 @@ class QueryComparison(FunctionObserver):
             yield group.inputs
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        output, whole = call.unchanged()
+        is_same_site, self._latest = call.continues(self._latest), call
+        if is_same_site:  # the weights have been compared
+            return output, whole
         site = next(self._next)
         mask = self.inputs.mask[str(site.query)]
         ends = torch.stack([read_positions(mask, "first"), read_positions(mask, "last")], dim=1)
-        output, whole = call.unchanged()
         _, selected = call.at(ends[self._rows]).eager()
         for r, positions in enumerate(ends.T):
             eager = at_query(self.audited, whole, site.key, positions[self._rows]).float()

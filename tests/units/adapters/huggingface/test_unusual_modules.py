@@ -6,8 +6,9 @@ weights of each layer to two tensors of values, and GraniteSWA scales the weight
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -146,20 +147,31 @@ def test_the_gradient_of_weights_counts_both_values() -> None:
     assert float(gradient[at]) == pytest.approx(slope, rel=0.02)
 
 
-@torch.no_grad()
-def test_sinks_that_scale_the_output_are_part_of_the_weights() -> None:
-    """GraniteSWA returns weights that sum to 1, and then scales the output by the share that its sink leaves."""
-    tokenizer = architectures.tokenizer("unigram")
+def granite(tokenizer: Any) -> Any:
+    """Return a small GraniteSWA model in eager attention, whose heads have different sinks."""
     settings = {**SMALL, "num_key_value_heads": 2, "sliding_window": 4}
     config = transformers.GraniteSWAConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **settings)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = transformers.GraniteSWAForCausalLM(config).eval()
     for layer in model.model.layers:
-        layer.self_attn.sinks.copy_(torch.tensor([-2.0, 0.0, 0.5, 2.0]))
+        layer.self_attn.sinks.data.copy_(torch.tensor([-2.0, 0.0, 0.5, 2.0]))
+    return model
+
+
+def granite_adapter(dtype: torch.dtype = torch.float32) -> Any:
+    tokenizer = architectures.tokenizer("unigram")
+    words = {"labels": architectures.LABELS, "template": architectures.TEMPLATE}
+    return transformer(granite(tokenizer).to(dtype), tokenizer, **words)
+
+
+@torch.no_grad()
+def test_sinks_that_scale_the_output_are_part_of_the_weights() -> None:
+    """GraniteSWA returns weights that sum to 1, and then scales the output by the share that its sink leaves."""
+    tokenizer = architectures.tokenizer("unigram")
     ids = tokenizer("good it was", return_tensors="pt").input_ids
-    expected = model(input_ids=ids, output_attentions=True)
-    adapter = transformer(model, tokenizer, labels=architectures.LABELS, template=architectures.TEMPLATE)
+    expected = granite(tokenizer)(input_ids=ids, output_attentions=True)
+    adapter = granite_adapter()
     inputs = adapter.collate([Instance(id="0", text="good")])
     assert torch.equal(inputs.ids[TEXT], ids)
     trace = adapter.run(inputs)
@@ -175,3 +187,31 @@ def test_sinks_that_scale_the_output_are_part_of_the_weights() -> None:
         torch.testing.assert_close(kept[site.key] / sums[..., None], returned, atol=1e-5, rtol=0)
     again = adapter.run(inputs, intervene=lambda site, _w, _a: kept[site.key]).logits
     torch.testing.assert_close(again, trace.logits, atol=1e-5, rtol=0)
+
+
+def test_a_weighted_sum_of_zero_has_a_gradient() -> None:
+    """The values of a zero embedding are zero, and a factor cannot be computed from their sum."""
+    adapter = granite_adapter()
+    inputs = adapter.collate(INSTANCES[:2])
+    embeddings = torch.zeros_like(adapter.embed(inputs)[TEXT]).requires_grad_(True)
+    trace = adapter.run(inputs, embeddings={TEXT: embeddings})
+    (gradient,) = torch.autograd.grad(trace.logits[:, 0].sum(), embeddings)
+    assert torch.isfinite(gradient).all()
+    assert gradient.any()
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        pytest.param(lambda: granite_adapter(torch.bfloat16), id="GraniteSWA"),
+        pytest.param(
+            lambda: transformer(plain_model("DiffLlama")[0].bfloat16(), plain_model("DiffLlama")[1]), id="Diff"
+        ),
+    ],
+)
+def test_half_precision_is_compared_with_the_same_weights(adapter: Callable[[], Any]) -> None:
+    half = adapter()
+    sentence = half.compare_with_float32(half.collate(INSTANCES))
+    assert "the attention weights by at most" in sentence
+    (difference,) = re.findall(r"recomputes differ from those of eager attention by at most ([\d.e-]+)", sentence)
+    assert float(difference) < 0.02
