@@ -245,8 +245,9 @@ class Pointing(PerInstanceCheck):
         """Choose texts with a large weight in the value, whose own values are near the median."""
         measure: Measure = "plain" if self.measure == "plain" else "cosine"
         gain, possible = self._terms(measurements, self._column(), measure)
+        largest = measurements.scalar(f"{self._column()}.largest")
         with np.errstate(invalid="ignore", divide="ignore"):
-            pointing = np.where(possible > 0, gain / possible, np.nan)
+            pointing = np.where(possible > ROUNDING * largest, gain / possible, np.nan)
         if np.isnan(pointing).all():
             return super().typical(measurements, values)
         much = possible >= np.nanmedian(np.where(np.isnan(pointing), np.nan, possible))
@@ -288,7 +289,7 @@ class Pointing(PerInstanceCheck):
         equal = not np.isnan(values).all() and self._value_of(measurements, self._column()) is None
         why = "in every text, all tokens have the same effect, so uniform weights point perfectly"
         if self.measure == "plain":
-            why = "in no text does replacing a token change the output"
+            why = "in no text whose cosine is defined does replacing a token change the output"
         why = f"undefined: {why}"
         return join_remarks([why if equal else "", note_on_classes(measurements, self.classes)])
 
