@@ -104,8 +104,10 @@ def run(options: argparse.Namespace) -> int:
             shown = f"{options.rows:,}" if abs(options.rows) < 10**20 else "too large"
             raise CheckError(f"--rows is {shown}; expected a whole number above 0 and at most {MOST_ROWS:,}.")
         read_conftests()  # a policy may name checks that they register
+        # A wrong name of a file is reported before the model is loaded, which can take long.
+        given = None if options.policy is None else load_policy(Path(options.policy))
         loaded = _loaded_model(options)
-        policy = _policy(options, loaded)
+        policy = given if given is not None else _policy_of_family(options, loaded)
         records = []
         if options.run is not None:
             records = read_unedited(newest_run(require_run_folder("--from", Path(options.run)))).checks
@@ -199,15 +201,12 @@ def _loaded_model(options: argparse.Namespace) -> LoadedModel | None:
     return load_model(options.model)
 
 
-def _policy(options: argparse.Namespace, loaded: LoadedModel | None) -> Policy:
-    """Return the policy of --policy or, without this option, the one that applies to the family of --model.
+def _policy_of_family(options: argparse.Namespace, loaded: LoadedModel | None) -> Policy:
+    """Return the policy that applies to the family of --model.
 
     Raises:
-        CheckError: A policy file is invalid, no policy or several policies apply to the model, or neither --policy nor
-            --model is given.
+        CheckError: A policy file is invalid, no policy or several policies apply to the model, or --model is not given.
     """
-    if options.policy is not None:
-        return load_policy(Path(options.policy))
     if loaded is None:
         raise CheckError(
             "give a policy, as in --policy audits/policy.toml, or a model, as in --model demo. With --model alone, the "

@@ -71,6 +71,7 @@ def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
     [
         ([], "give a policy, as in --policy audits/policy.toml, or a model, as in --model demo"),
         (["--model", "demo"], "the folder audits contains no policy (*.toml). Give one with --policy FILE."),
+        (["--model", "slow", "--policy", "plicy.toml"], "plicy.toml"),  # before the model is looked for
     ],
 )
 def test_a_plan_without_any_policy_has_status_2(
