@@ -30,6 +30,7 @@ from attnaudit.statistics.sample_size import POWER
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.data.draws import Draws
 
 #: Number of rows from which the time of an audit is estimated.
 PROBE_ROWS = 32
@@ -104,21 +105,21 @@ def run(options: argparse.Namespace) -> int:
             shown = f"{options.rows:,}" if abs(options.rows) < 10**20 else "too large"
             raise CheckError(f"--rows is {shown}; expected a whole number above 0 and at most {MOST_ROWS:,}.")
         read_conftests()  # a policy may name checks that they register
-        # A wrong name of a file is reported before the model is loaded, which can take long.
+        # Loading the model can take long, so files are read first.
         given = None if options.policy is None else load_policy(Path(options.policy))
-        loaded = _loaded_model(options)
-        policy = given if given is not None else _policy_of_family(options, loaded)
+        measured = _model_and_data(options)
+        policy = given if given is not None else _policy_of_family(options, measured)
         records = []
         if options.run is not None:
             records = read_unedited(newest_run(require_run_folder("--from", Path(options.run)))).checks
         plans = plan_gates(policy, effects=effects, default_effect=default, records=records, rows=options.rows)
-        cost = _cost(policy, options, loaded)
+        cost = _cost(policy, options, measured)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return CANNOT_RUN
     if options.policy is None:
-        where = f"of the folder {AUDITS}" if Path(AUDITS).is_dir() else "that `attnaudit init` writes"
-        chosen = f"Policy: the {policy.record.file} {where}. It applies to the family of {options.model}."
+        folder = f"{AUDITS}/" if Path(AUDITS).is_dir() else "the default "
+        chosen = f"Policy: {folder}{policy.record.file}, which applies to the family of {options.model}"
         print(terminal_safe(chosen), end="\n\n")
     if not plans:
         print("The policy has no gate, so it needs no rows.")
@@ -178,12 +179,12 @@ def _aligned(cells: Sequence[Sequence[str]], *, left: Collection[int]) -> list[s
     return lines
 
 
-def _loaded_model(options: argparse.Namespace) -> LoadedModel | None:
-    """Load --model; None if no model is given.
+def _model_and_data(options: argparse.Namespace) -> tuple[LoadedModel, Draws] | None:
+    """Open --data and load --model; None if no model is given.
 
     Raises:
-        AuditError: The model cannot be loaded, TMPDIR or the device cannot be used, or --data or --device is given
-            without --model.
+        AuditError: The data cannot be read, the model cannot be loaded, TMPDIR or the device cannot be used, or --data
+            or --device is given without --model.
     """
     if options.model is None:
         for option, given in (("--data", options.data is not None), ("--device", options.device != AUTO)):
@@ -194,20 +195,22 @@ def _loaded_model(options: argparse.Namespace) -> LoadedModel | None:
                 )
         return None
     from attnaudit.adapters.loading import load_model
+    from attnaudit.data.draws import open_draws
 
     temporary_folder()  # refuses an unusable TMPDIR, as the audit will
     if options.device != AUTO:
         require_device("--device", options.device)
-    return load_model(options.model)
+    draws = open_draws(options.data or DEFAULT_DATA, 0)
+    return load_model(options.model), draws
 
 
-def _policy_of_family(options: argparse.Namespace, loaded: LoadedModel | None) -> Policy:
+def _policy_of_family(options: argparse.Namespace, measured: tuple[LoadedModel, object] | None) -> Policy:
     """Return the policy that applies to the family of --model.
 
     Raises:
         CheckError: A policy file is invalid, no policy or several policies apply to the model, or --model is not given.
     """
-    if loaded is None:
+    if measured is None:
         raise CheckError(
             "give a policy, as in --policy audits/policy.toml, or a model, as in --model demo. With --model alone, the "
             "policy is the one that applies to the family of the model."
@@ -218,20 +221,20 @@ def _policy_of_family(options: argparse.Namespace, loaded: LoadedModel | None) -
         raise CheckError(f"the folder {AUDITS} contains no policy (*.toml). Give one with --policy FILE.")
     if len(policies) > 1:
         require_families_of_several(policies)
-    return choose_policy(policies, {options.model: audited_family(loaded.family, "tokens")})
+    return choose_policy(policies, {options.model: audited_family(measured[0].family, "tokens")})
 
 
-def _cost(policy: Sequence[Check], options: argparse.Namespace, loaded: LoadedModel | None) -> list[str]:
-    """Return lines that say what an audit of --model costs; no lines if no model is given.
+def _cost(
+    policy: Sequence[Check], options: argparse.Namespace, measured: tuple[LoadedModel, Draws] | None
+) -> list[str]:
+    """Return lines that say what an audit of a model on its data costs; no lines if there is no model.
 
     Raises:
-        AuditError: The data cannot be read, or the rows cannot be measured.
+        AuditError: The rows cannot be read or measured.
     """
-    if loaded is None:
+    if measured is None:
         return []
-    from attnaudit.data.draws import open_draws
-
-    draws = open_draws(options.data or DEFAULT_DATA, 0)
+    loaded, draws = measured
     data = draws.first(PROBE_ROWS if draws.size is None else None)
     device = chosen_device(options.device)
     cost = estimate_cost(loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=device)

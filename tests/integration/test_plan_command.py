@@ -52,7 +52,7 @@ def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
     arguments = ["plan", "--model", "demo", "--rows", "100", "--data", "rows.csv"]
     assert main(arguments) == 0
     packaged = capsys.readouterr().out
-    begin = "Policy: the policy.toml that `attnaudit init` writes. It applies to the family of demo."
+    begin = "Policy: the default policy.toml, which applies to the family of demo"
     assert packaged.splitlines()[:2] == [begin, ""]
     assert "total_effect.standardised" in packaged
     assert main(["init"]) == 0
@@ -61,7 +61,7 @@ def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
     capsys.readouterr()
     assert main([*arguments, "--effect", "0.2", "--effect", "conicity=0.02"]) == 1
     of_folder = capsys.readouterr().out
-    assert of_folder.startswith("Policy: the policy.toml of the folder audits. It applies to the family of demo.")
+    assert of_folder.startswith("Policy: audits/policy.toml, which applies to the family of demo\n")
     assert "conicity" in of_folder
     assert "total_effect" not in of_folder
 

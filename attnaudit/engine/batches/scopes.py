@@ -327,9 +327,9 @@ def _site_of(adapter: ModelAdapter, reading: Reading, stack: Sequence[Site]) -> 
         found = next((one for one in whole if (one.key == reading.site if reading.site else one.layer == layer)), None)
     if found is None and reading.site:
         keys = [site.key for site in stack]
-        raise AdapterError(
-            f"reading {reading.text!r}: there is no site {reading.site!r}. {nearest(reading.site, keys)}"
-        )
+        elsewhere = any(site.key == reading.site for site in adapter.sites())
+        hint = "It is in another stack of the model." if elsewhere else nearest(reading.site, keys)
+        raise AdapterError(f"reading {reading.text!r}: the stack has no site {reading.site!r}. {hint}")
     if found is not None and found.keys == TEXT:
         return found
     numbers = [site.layer for site in stack]

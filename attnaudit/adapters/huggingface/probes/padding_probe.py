@@ -114,5 +114,6 @@ def how_padding_enters(runner: Runner, trace: Trace) -> str:
 
 
 def _is_from_transformers(runner: Runner) -> bool:
-    """Return whether the class of the model is part of Transformers."""
-    return type(runner.model).__module__.startswith("transformers.")
+    """Return whether the forward() of the model is part of Transformers. A class derived from it may inherit it."""
+    module: str = type(runner.model).forward.__module__
+    return module.startswith("transformers.")

@@ -46,7 +46,7 @@ def test_only_sites_over_the_text_are_read() -> None:
         ("site=cross.4", "the site 'cross.4' attends to 'query', not to the text"),
         ("layer=7", "there is no layer 7; the model has layers 1, 3"),
         ("layer=-3", "there is no layer -3"),
-        ("site=cross.9", "there is no site 'cross.9'. Did you mean 'cross."),
+        ("site=cross.9", "the stack has no site 'cross.9'. Did you mean 'cross."),
     ],
 )
 def test_a_site_over_another_stream_is_refused_by_name(own: str, message: str) -> None:

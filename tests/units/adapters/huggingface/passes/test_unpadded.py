@@ -326,3 +326,21 @@ def test_a_model_whose_rows_depend_on_each_other_is_refused(
 ) -> None:
     with pytest.raises(AdapterError, match="another text of the same length in the batch changes the logits by"):
         transformer(*changed_pooler(lambda states: states[:, 0].mean(0)))
+
+
+def test_a_derived_class_runs_without_padding_unless_it_has_its_own_forward() -> None:
+    import transformers
+
+    class Named(transformers.MobileBertForSequenceClassification):  # type: ignore[misc]
+        pass
+
+    class Rewritten(transformers.MobileBertForSequenceClassification):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return super().forward(*args, **kwargs)
+
+    model, tokenizer = built(CLASSES[0])
+    model.__class__ = Named
+    assert "run without padding" in transformer(model, tokenizer).description
+    model.__class__ = Rewritten
+    with pytest.raises(AdapterError, match="padding changes the logits"):
+        transformer(model, tokenizer)
