@@ -12,7 +12,7 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -87,15 +87,14 @@ class Reading:
         """Whether the reading needs gradients with respect to the attention weights of the unchanged model."""
         return self.kind == "gradients"
 
-    def each(self, layers: Sequence[int], heads: int) -> Iterator[Reading]:
+    def each(self, heads_of_layers: Mapping[int, int]) -> Iterator[Reading]:
         """Yield the single readings for which this reading stands, layer by layer.
 
         Args:
-            layers: The numbers of the layers of the stack that can be read.
-            heads: The number of heads of each layer.
+            heads_of_layers: The number of each layer that can be read -> the number of its heads.
         """
-        for layer in layers if self.layer == EVERY else (self.layer,):
-            for head in range(heads) if self.heads == EVERY else (self.heads,):
+        for layer in heads_of_layers if self.layer == EVERY else (self.layer,):
+            for head in range(heads_of_layers[int(layer)]) if self.heads == EVERY else (self.heads,):
                 yield replace(self, layer=layer, heads=head)
 
 

@@ -358,7 +358,7 @@ def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
     """
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
-    return list(reading.each([site.layer for site in stack], _heads_of(stack, reading.layer)))
+    return list(reading.each({site.layer: site.heads for site in stack}))
 
 
 def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:

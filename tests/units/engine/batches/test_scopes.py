@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,3 +63,15 @@ def test_a_stack_without_a_site_over_the_text() -> None:
 def test_rollout_needs_every_layer() -> None:
     with pytest.raises(AdapterError, match="only 1 of 2 sites of the stack 'cross' attend to the text"):
         expanded(model(QUERY, TEXT), "rollout@query=last")
+
+
+def test_every_head_of_every_layer_is_read() -> None:
+    """The layers can have different numbers of heads."""
+    mixed = model(TEXT, QUERY, TEXT)
+    sites = [replace(site, heads=heads) for site, heads in zip(mixed.sites(), (2, 5, 3), strict=True)]
+    mixed.sites = lambda: tuple(sites)
+    places = [(reading.layer, reading.heads) for reading in expanded(mixed, "last@layer=*,heads=*")]
+    assert places == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
+    assert [reading.layer for reading in expanded(mixed, "last@layer=*,heads=1")] == [0, 2]
+    with pytest.raises(AdapterError, match="there is no head 2; the model has heads 0 to 1"):
+        expanded(mixed, "last@layer=*,heads=2")
