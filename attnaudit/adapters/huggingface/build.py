@@ -27,7 +27,7 @@ from attnaudit.adapters.huggingface.probes.probe import probe_model
 from attnaudit.adapters.huggingface.probes.trial_failure import trial_failure
 from attnaudit.adapters.huggingface.texts.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.texts.head_choice import head_for, query_order, template_for
-from attnaudit.adapters.huggingface.texts.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.texts.input_builder import TOKEN_TYPES, InputBuilder
 from attnaudit.adapters.huggingface.texts.target_inputs import TargetInputs
 from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
 from attnaudit.adapters.huggingface.texts.tokenizer_ids import (
@@ -257,12 +257,21 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     with torch.no_grad(), adapter.in_float32(), full_precision():
         expected = runner.logits_of_model(container, inputs)
         logits = runner.logits(inputs)
-    if not close(logits.float(), expected.float()):
-        raise AdapterError(
-            f"{runner.name}: the audit runs the model inside {' and '.join(removed)}, but its logits differ by "
-            f"{largest_difference(logits, expected):.2g} from those of the whole model. Merge the PEFT adapter into "
-            "the model first (`merge_and_unload()`), and audit the result."
-        )
+        if close(logits.float(), expected.float()):
+            return
+        fix = "Merge the PEFT adapter into the model first (`merge_and_unload()`), and audit the result."
+        untyped = replace(inputs, extra={name: one for name, one in inputs.extra.items() if name != TOKEN_TYPES})
+        if TOKEN_TYPES in inputs.extra and close(runner.logits(untyped).float(), expected.float()):
+            fix = (
+                "The whole model ignores token_type_ids, as PEFT's model for question answering does. If it was "
+                "trained in this way, leave them out: set model_input_names to ['input_ids', 'attention_mask'] in the "
+                "tokenizer, or in its tokenizer_config.json. Otherwise, merge the PEFT adapter into the model "
+                "(`merge_and_unload()`), and audit the result."
+            )
+    raise AdapterError(
+        f"{runner.name}: the audit runs the model inside {' and '.join(removed)}, but its logits differ by "
+        f"{largest_difference(logits, expected):.2g} from those of the whole model. {fix}"
+    )
 
 
 def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, target: Target | None) -> str:

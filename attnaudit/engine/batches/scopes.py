@@ -372,7 +372,7 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
     if reading is None:
         return Scope(sites=adapter.sites()[:1], heads=None, query="only")
     stack = stack_of(adapter, reading)
-    sites = tuple(stack) if reading.kind == "rollout" else tuple(s for s in stack if s.layer == reading.layer)
+    sites = tuple(stack) if reading.kind == "rollout" else (_site_of(adapter, reading, stack),)
     heads = (reading.heads,) if isinstance(reading.heads, int) else None
     if sites[0].query is None:
         return Scope(sites=sites, heads=heads, query="only", differentiates=reading.differentiates)
