@@ -118,6 +118,11 @@ def embedding_output(output: Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
     return output if isinstance(output, tuple) else (output,)
 
 
+def _with_embeddings(output: Tensor | tuple[Any, ...], embeddings: Tensor) -> Tensor | tuple[Any, ...]:
+    """Return what an embedding module returns, with other embeddings."""
+    return (embeddings, *output[1:]) if isinstance(output, tuple) else embeddings
+
+
 @contextmanager
 def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
     """Replace the embeddings of the text inside the context.
@@ -139,17 +144,15 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
         calls += 1
         if calls > 1:
             return make_leaf(_module, _args, output)
-        own, *others = embedding_output(output)
+        given = embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings
         # Some architectures scale the embeddings in place, so the hook returns a copy.
-        given = (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).to(own.dtype, copy=True)
-        return (given, *others) if isinstance(output, tuple) else given
+        return _with_embeddings(output, given.to(embedding_output(output)[0].dtype, copy=True))
 
     def make_leaf(_module: nn.Module, _args: object, output: Any) -> Any:
-        own, *others = embedding_output(output)
+        own = embedding_output(output)[0]
         if not torch.is_grad_enabled() or own.requires_grad:
             return None
-        leaf = own.detach().requires_grad_(True)
-        return (leaf, *others) if isinstance(output, tuple) else leaf
+        return _with_embeddings(output, own.detach().requires_grad_(True))
 
     handles = [layout.embedding.register_forward_hook(replace)]
     handles += [module.register_forward_hook(make_leaf) for module in layout.decoder_embeddings]

@@ -123,8 +123,8 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
             return ""
         (gradient,) = torch.autograd.grad(logits.square().sum(), outputs[-1:], allow_unused=True)
     mask = runner.builder.output_mask(inputs)
-    if gradient is not None and runner.layout.calls[-1].time_first:
-        gradient = gradient.transpose(0, 1)
+    if gradient is not None:
+        gradient = runner.layout.calls[-1].token_states(gradient)
     if gradient is None or gradient.shape[:2] != mask.shape:
         return ""
     # Some models keep several states of each token.
