@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="run only the checks that run before every audit")
     parser.add_argument("--device", default="cpu", help=f"the device to run on: {NAMES} (default: cpu)")
+    parser.epilog = (
+        "Exit status: 0 if no check fails; 1 if a check fails; 2 if the device, the model or the data cannot be used."
+    )
     parser.set_defaults(run=run)
 
 

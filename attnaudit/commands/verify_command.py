@@ -112,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the folder of the baseline files with which the run must have compared its models (default: any)",
     )
+    parser.epilog = "Exit status: 0 if the run is verified; 1 if it is not; 2 if an option is invalid."
     parser.set_defaults(run=run)
 
 

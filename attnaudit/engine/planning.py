@@ -17,7 +17,11 @@ from attnaudit.registry import measures
 REMEDIES = {
     "differentiable": ("gradients", "Let gradients reach the embeddings and the replaced weights"),
     "deletion": ("token deletion", "Implement delete() and keep(), or use checks with at='hidden'"),
-    "mask": ("token masking", "Implement substitute(), or pass mask_id to PooledAttentionAdapter"),
+    "mask": (
+        "token masking",
+        "Implement substitute(), pass mask_id to PooledAttentionAdapter, or, for a Transformers model, set mask_token "
+        "in tokenizer_config.json",
+    ),
     "retrains": ("retraining", "Implement retrain()"),
     "decides": ("decisions", "If the target is a score, declare the threshold from which a decision is positive"),
 }

@@ -50,7 +50,7 @@ def gate_notes(run: RunRecord) -> list[str]:
     """
     lines = [f"gates: {gate_counts(run)}{_although_passed(run)}"] if run.gates else []
     if run.status == "partial":
-        lines.append("This run is partial. It does not decide on the release.")
+        lines.append("This run is partial: gates or test files were left out, so it cannot show that the model passes.")
     if run.status == "informational":
         none = "Every gate is informational for its model" if run.gates else "No check of this run is a gate"
         lines.append(f"{none}, so this run neither allows nor blocks a release.")

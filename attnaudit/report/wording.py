@@ -202,7 +202,7 @@ def _headline(run: RunRecord) -> str:
         left_out = len(run.gates) > len(gates)
         ran = f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran." if left_out else "Partial run."
         passed = _clear_gates_sentence(gates, " that ran")
-        return f"{ran} {passed} {_left_out_sentences(run)} This run does not decide on the release."
+        return f"{ran} {passed} {_left_out_sentences(run)} This run therefore cannot show that the model passes."
     if run.exit_status in NOTHING_AUDITED:
         return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)

@@ -132,7 +132,9 @@ class RunFolder:
                 self._name_refused(folder / LATEST, refusal)
             if not named:
                 raise
-            raise ReportError(f"{refusal} Until the next run, `attnaudit verify` accepts no other run.") from None
+            raise ReportError(
+                f"{refusal} latest.txt now names this run, so `attnaudit verify` fails until a run has passed."
+            ) from None
 
     def _name_refused(self, latest: Path, refusal: ReportError) -> None:
         """Name this run in latest.txt, because it was refused.

@@ -120,7 +120,7 @@ def test_other_runs_are_refused(
         ((*MODEL, "--model", "second"), "--model second: the run has no such model, only release."),
         ((*MODEL, "--data", "news"), "--data news: the run has no such data set, only reviews."),
         ((*MODEL, "--data", f"reviews={'00' * 32}"), f"its hash is {'a1' * 32}, expected {'00' * 32}"),
-        ((*MODEL, "--policy", "00" * 32), f") than --policy ({'00' * 32}). Give --policy the file"),
+        ((*MODEL, "--policy", "00" * 32), f") than --policy ({'00' * 32}). If the run"),
         ((*MODEL, "--attnaudit", "9.9"), "The run used attnaudit 0.1.0, expected 9.9 (--attnaudit)."),
         ((*MODEL, "--after", "2026-01-31T14:05:03+00:00"), "before 2026-01-31T14:05:03+00:00 (--after)"),
         ((*MODEL, "--after", "1769868303"), "before 2026-01-31T14:05:03+00:00 (--after)"),

@@ -160,7 +160,8 @@ def load_policy(path: str | Path) -> Policy:
             )
     if not content.get("check"):
         raise CheckError(
-            f'{path}: the policy has no [[check]] table. Write at least one, with name = "Agreement" and a threshold.'
+            f'{path}: the policy has no [[check]] table. Write at least one, with a name such as "TotalEffect" and a '
+            "threshold such as at_least = 0.092."
         )
     table = content.get("policy", {})
     declared = from_tables(

@@ -86,9 +86,9 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
     if expected.policy_sha256 is not None and (policy is None or policy.sha256 != expected.policy_sha256):
         actual = "none" if policy is None else policy.sha256
         found.append(
-            f"The run applied a policy with another hash ({actual}) than --policy ({expected.policy_sha256}). Give "
-            "--policy the file that the run should apply to this model, and if the run applied another one, run the "
-            "audit again."
+            f"The run applied a policy with another hash ({actual}) than --policy ({expected.policy_sha256}). If the "
+            "run should have applied the policy that --policy names, run the audit again with it. Otherwise, give "
+            "--policy the file that the run applied."
         )
     if expected.version is not None and run.attnaudit != expected.version:
         found.append(

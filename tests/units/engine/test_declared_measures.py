@@ -95,7 +95,7 @@ def test_a_measure_that_requires_itself_is_refused() -> None:
         ({"capabilities": ["deletion"]}, r"needs token deletion, .* deletion=False. Implement delete\(\) and keep\(\)"),
         (
             {"capabilities": ["mask"]},
-            r"needs token masking, .* mask=False. Implement substitute\(\), or pass mask_id .*; or leave",
+            r"needs token masking, .* mask=False. Implement substitute\(\), pass mask_id .* .* mask_token .*; or leave",
         ),
         ({"capabilities": ["retrains"]}, r"needs retraining, .* retrains=False. Implement retrain\(\); or leave"),
         ({"capabilities": lambda _: ["replays"]}, "needs the capability 'replays', .* replays=False. Implement it"),

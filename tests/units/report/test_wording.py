@@ -114,8 +114,8 @@ def test_a_partial_run_does_not_pass() -> None:
     outcome = wording.outcome(run_record(of_three, gates=[*gates, left_out]))
     assert outcome.state == "inconclusive"
     assert outcome.headline == (
-        "Partial run: 2 of 3 gates ran. Both gates that ran passed. The other gate was not selected. This "
-        "run does not decide on the release."
+        "Partial run: 2 of 3 gates ran. Both gates that ran passed. The other gate was not selected. "
+        "This run therefore cannot show that the model passes."
     )
 
 
@@ -130,7 +130,7 @@ def test_a_run_without_all_test_files_does_not_pass(files: list[str], sentence: 
     passed = check_record(verdict="pass", blocks=False)
     run = run_record([passed], status="partial", files_left_out=dict.fromkeys(files, "not collected"))
     assert wording.outcome(run).headline == (
-        f"Partial run. The only gate that ran passed. {sentence} This run does not decide on the release."
+        f"Partial run. The only gate that ran passed. {sentence} This run therefore cannot show that the model passes."
     )
     assert f"test file left out, so its gates are unknown: {files[-1]}: not collected" in gate_notes(run)
 
