@@ -15,8 +15,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
+from attnaudit.code_identity.defining_file import defining_file
 from attnaudit.errors import AuditError, nearest
 
 T = TypeVar("T")
@@ -32,7 +34,8 @@ def _file_of(item: object) -> str:
     """Return the file that contains the code of a function or a class; "" if there is no such file."""
     members = vars(item).values() if isinstance(item, type) else ()
     for one in (inspect.unwrap(item) if callable(item) else item, *members):
-        file = getattr(getattr(one, "__code__", None), "co_filename", "")
+        code = getattr(one, "__code__", None)
+        file = defining_file(code, getattr(one, "__globals__", {})) if isinstance(code, CodeType) else ""
         if file and Path(file).is_file():
             return str(Path(file).resolve())
     return ""

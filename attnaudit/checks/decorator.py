@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
@@ -16,6 +17,7 @@ from attnaudit.checks.policies.effective_policy import validation_of
 from attnaudit.checks.policies.policy import Policy, first_duplicate
 from attnaudit.checks.policies.policy_choice import require_families_of_several
 from attnaudit.checks.policies.policy_exceptions import exceptions_from_reasons, require_families, require_gates
+from attnaudit.code_identity.defining_file import defining_file
 from attnaudit.errors import CheckError
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord, PolicyException, UnvalidatedRule
@@ -55,8 +57,10 @@ class DeclaredFunction:
 
     def files(self) -> set[Path]:
         """Return the files that the function belongs to: that of the decorator, and that of the code."""
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
-        return {Path(name).resolve() for name in (self.file, code and code.co_filename) if name}
+        function = inspect.unwrap(self.function)
+        code = getattr(function, "__code__", None)
+        of_code = defining_file(code, getattr(function, "__globals__", {})) if isinstance(code, CodeType) else ""
+        return {Path(name).resolve() for name in (self.file, of_code) if name}
 
 
 class CheckFailed(AssertionError):  # noqa: N818
@@ -193,7 +197,9 @@ def audit(
         function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
         function.attnaudit_informational = informational  # type: ignore[attr-defined]
         function.attnaudit_validation = validation  # type: ignore[attr-defined]
-        declared_functions.append(DeclaredFunction(function=function, file=sys._getframe(1).f_code.co_filename))
+        caller = sys._getframe(1)
+        file = defining_file(caller.f_code, caller.f_globals)
+        declared_functions.append(DeclaredFunction(function=function, file=file))
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
     return declare

@@ -11,6 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from attnaudit.code_identity.defining_file import defining_file
+
 #: How the names of instructions end that read, write or delete a global variable.
 _GLOBALS = ("_GLOBAL", "_GLOBALS", "LOAD_NAME", "STORE_NAME", "DELETE_NAME")
 #: The fields of a syntax tree that contain statements, or parts of a statement that contain statements.
@@ -58,7 +60,8 @@ def normal_source(definition: Any) -> str | None:
     # For a function, inspect would follow functools.wraps and return the source of the wrapped function. For the code
     # object of the function, inspect returns the source of the function itself.
     if isinstance(definition, types.FunctionType):
-        return _source_of_function(definition.__code__, definition.__code__.co_filename)
+        file = defining_file(definition.__code__, definition.__globals__)
+        return _source_of_function(definition.__code__.replace(co_filename=file), file)
     return _normalised(definition)
 
 

@@ -148,7 +148,9 @@ class AuditPlugin:
         call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
         # A report without a call comes from another plugin: pytest's own --last-failed makes one without an import.
         if self.state is not None and isinstance(collector, pytest.Module) and call is not None:
-            self.state.collected_files[collector.path] = reason_of(report) if report.skipped else ""
+            self.state.collected_files[collector.path] = (
+                reason_of(report) if report.skipped else _imported_instead(collector) if report.passed else ""
+            )
             if report.passed:
                 self.state.test_modules[collector.path] = collector.obj
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
@@ -167,7 +169,7 @@ class AuditPlugin:
         if state is None:
             return
         if names_a_model(config):
-            declare_uncollected(state)
+            declare_uncollected(state, config)
         errors = attach_cases(items, state)
         if names_a_model(config):  # an error counts even if its function is not selected: its gates are unknown
             errors = state.usage_errors | errors
@@ -369,3 +371,15 @@ class AuditPlugin:
     @staticmethod
     def _complain(message: str) -> None:
         print(terminal_safe(f"attnaudit: {message}"), file=sys.stderr)
+
+
+def _imported_instead(collector: pytest.Module) -> str:
+    """Return which file pytest imported instead of a test file; "" if it imported the test file itself.
+
+    Two test files with the same module name are usually an error. With the environment variable
+    PY_IGNORE_IMPORTMISMATCH=1, pytest takes the first one twice.
+    """
+    imported = getattr(collector.obj, "__file__", None)
+    if not isinstance(imported, str) or not Path(imported).is_file() or Path(imported).samefile(collector.path):
+        return ""
+    return f"pytest imported {imported} instead, which has the same module name"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -112,17 +113,18 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
     return choose_policy(policies, families)
 
 
-def declare_uncollected(state: RunState) -> None:
+def declare_uncollected(state: RunState, config: pytest.Config) -> None:
     """Record the gates of @audit functions that pytest did not collect as tests. These gates stay open.
 
-    Only functions of collected files count. pytest does not collect a function if its name does not match, if another
-    function below it has the same name, or if it is a method of a class that is not collected.
+    Only functions of collected test files, of conftest.py files, and of the packages that contain the test files count.
+    pytest does not collect a function if its name does not match, if another function below it has the same name, if it
+    is a method of a class that is not collected, or if it is in conftest.py or `__init__.py`.
     """
     from attnaudit.checks.decorator import declared_functions
 
     if state.options.policy is not None or state.usage_errors:
         return
-    files = {path.resolve() for path in state.test_modules}
+    files = {path.resolve() for path in (*state.test_modules, *_other_files(state, config))}
     shown = [checks for module in state.test_modules.values() if module for checks in _shown_checks(module, state)]
     for declared in declared_functions:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
@@ -136,6 +138,19 @@ def declare_uncollected(state: RunState) -> None:
                 state.declare(declaration)
                 for check in declaration.checks:
                     state.session.register_check(check)
+
+
+def _other_files(state: RunState, config: pytest.Config) -> Iterator[Path]:
+    """Yield the conftest.py files that pytest has imported, and the `__init__.py` files of the test files' packages."""
+    for plugin in config.pluginmanager.get_plugins():
+        file = getattr(plugin, "__file__", None) if isinstance(plugin, ModuleType) else None
+        if isinstance(file, str) and Path(file).name == "conftest.py":
+            yield Path(file)
+    for folder in {path.parent for path in state.test_modules}:
+        for package in (folder, *folder.parents):
+            if not (package / "__init__.py").is_file():
+                break
+            yield package / "__init__.py"
 
 
 def _shown_checks(module: ModuleType, state: RunState) -> Iterator[tuple[Check, ...]]:

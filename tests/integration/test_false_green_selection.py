@@ -85,6 +85,32 @@ def test_an_option_does_not_leave_out_a_gate_of_a_function_that_pytest_does_not_
     audited.assert_red(audited.pytest(), {LENGTH: "open: no collected test judges this gate"})
 
 
+@pytest.mark.parametrize("name", ["conftest.py", "audits/__init__.py"])
+def test_a_gate_that_is_declared_where_pytest_collects_nothing_is_open(audited: AuditedProject, name: str) -> None:
+    (audited.root / "audits").mkdir()
+    audited.write("audits/__init__.py", "")
+    audited.write("audits/test_more.py", GREEN.replace("PEAK, LENGTH)", "PEAK)").replace("0.99", "0.98"))
+    (audited.root / "test_audit.py").unlink()
+    length = 'attnaudit.registry.checks.get("token_count")(at_least=1)'
+    audited.extend(
+        f"import attnaudit\n@attnaudit.audit({length})\ndef test_length(check):\n    check.enforce()\n", name
+    )
+    audited.assert_red(audited.pytest(), {LENGTH: "open: no collected test judges this gate"})
+
+
+def test_a_test_file_instead_of_which_pytest_imports_another_is_left_out(audited: AuditedProject) -> None:
+    (audited.root / "test_audit.py").unlink()
+    for folder, code in (("a", GREEN), ("b", GREEN.replace("at_least=1)", "at_least=50)"))):
+        (audited.root / folder).mkdir()
+        audited.write(f"{folder}/test_audit.py", code)
+    run = audited.pytest(env={"PY_IGNORE_IMPORTMISMATCH": "1"})
+    assert run.audit["status"] == "partial"
+    (left_out,) = run.audit["files_left_out"].items()
+    assert left_out[0] == "b/test_audit.py"
+    assert "test_audit.py instead, which has the same module name" in left_out[1]
+    audited.assert_not_verified()
+
+
 def test_one_of_two_models_makes_the_run_partial(audited: AuditedProject) -> None:
     audited.extend(TWO_MODELS)
     run = audited.pytest("-k", "tiny", models=("tiny", "other"))
