@@ -105,7 +105,8 @@ def similar_path(path: Path) -> str:
     """Return a question that suggests files or folders with names similar to a missing path; "" if there are none."""
     if not path.parent.is_dir():
         return ""
-    return did_you_mean(str(path), [str(path.parent / other.name) for other in path.parent.iterdir()], cutoff=0.8)
+    others = [str(other) for other in path.parent.iterdir() if other.name != path.name]  # path can be a broken link
+    return did_you_mean(str(path), others, cutoff=0.8)
 
 
 def require_reachable(option: str, path: Path) -> None:

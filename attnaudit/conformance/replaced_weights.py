@@ -175,7 +175,7 @@ def check_decode(e: Examples) -> str:
             "do not depend on a single context vector. Declare linear_decoder=False."
         )
     states = e.trace.hidden[site.key]
-    several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 1)]
+    several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 2)]
     flat = torch.stack([weights[:, :, 0] for weights in several], dim=1)
     expected = [e.run(e.inputs, _replace({site.key: weights})).logits for weights in several]
     advice = "Apply the decoder that run() uses to the hidden states that run(hidden=True) returns."

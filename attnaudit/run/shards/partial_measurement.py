@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,7 +166,9 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
     """
     _refuse_repeated(folders)
     if run.exists():
-        raise ReportError(f"{run}: this folder already exists. Give a new one, such as reports/merged.")
+        others = (run.with_name(f"{run.name}-{number}") for number in count(2))
+        free = next(other for other in others if not other.exists())
+        raise ReportError(f"{run}: this folder already exists. Give a new one, such as {free}.")
     found: dict[str, dict[int, Path]] = {}
     plans: dict[str, tuple[ShardPlan, Path]] = {}
     for folder in folders:

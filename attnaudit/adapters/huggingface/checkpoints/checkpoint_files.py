@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from attnaudit.adapters.huggingface.checkpoints.other_tasks import other_task
+from attnaudit.adapters.huggingface.checkpoints.shapes_of_weights import wrong_shapes
 from attnaudit.errors import ModelError, nearest
 
 CONFIG = "config.json"
@@ -299,6 +300,15 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             )
     except Exception as error:
         # Damaged and incomplete files of weights were found before.
+        wrong = (
+            [] if isinstance(error, ImportError) else wrong_shapes(weight_files(checkpoint.folder), model_class, config)
+        )
+        if wrong:
+            raise ModelError(
+                f"{checkpoint.folder}: the weights do not fit {CONFIG}: {'; '.join(wrong[:2])}"
+                f"{f' ({len(wrong) - 2} more)' if len(wrong) > 2 else ''}. Correct {CONFIG}, for example the sizes or "
+                "the number of classes (id2label), or copy the file that belongs to these weights."
+            ) from error
         advice = (
             "Install the missing package."
             if isinstance(error, ImportError)

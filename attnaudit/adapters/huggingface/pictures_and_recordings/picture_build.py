@@ -12,6 +12,7 @@ import torch
 from attnaudit.adapters.donors import Donors, InDistribution, reading_donors
 from attnaudit.adapters.huggingface.attention.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.checkpoints import checkpoint_files
+from attnaudit.adapters.huggingface.checkpoints.names_of_classes import names_of_classes
 from attnaudit.adapters.huggingface.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.outputs.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.pictures_and_recordings.patch_grid import Erased, PatchGrid, find_patches
@@ -157,10 +158,7 @@ def class_names(config: Any, where: object, item: str = "picture") -> tuple[str,
             f"{where}: the model's task is {problem or 'regression'} ({config.num_labels} outputs); expected a "
             f"classifier with one label per {item} and at least two classes."
         )
-    names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
-    if len(set(names)) != len(names):
-        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a different name.")
-    return tuple(names)
+    return names_of_classes(config, where)
 
 
 def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int, int]:

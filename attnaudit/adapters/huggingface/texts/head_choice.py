@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnaudit.adapters.huggingface.checkpoints import language_model_settings
+from attnaudit.adapters.huggingface.checkpoints.names_of_classes import names_of_classes
 from attnaudit.adapters.huggingface.outputs.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
 from attnaudit.adapters.huggingface.outputs.target_heads import OneLogitHead, SpanHead, StringHead, TagHead
 from attnaudit.adapters.huggingface.texts.prompt_templates import check_template
@@ -138,11 +139,7 @@ def _names(model: Any, classes: Sequence[str] | None, target: Target, where: obj
             expected = "at least two different names" if fewest == 2 else "different names"
             raise ModelError(f"{where}: classes is {classes!r}; expected {expected}.")
         return tuple(classes)
-    config = model.config
-    names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
-    if len(set(names)) != len(names):
-        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a different name.")
-    return tuple(names)
+    return names_of_classes(model.config, where)
 
 
 def _index(model: Any, names: Sequence[str], target: Target, where: object) -> int:

@@ -186,7 +186,11 @@ def test_models_with_equal_weights_and_another_configuration_have_other_hashes(
 
 def test_weights_of_another_shape(copy: Path) -> None:
     _config(copy, id2label={"0": "a", "1": "b", "2": "c"}, label2id={"a": 0, "b": 1, "c": 2})
-    _refused(copy, "the model cannot be loaded")
+    _refused(
+        copy,
+        r"the weights do not fit config\.json: classifier\.bias has the shape \[2\], but the model needs \[3\]; "
+        r"classifier\.weight has the shape \[2, \d+\], but the model needs \[3, \d+\]\. Correct config\.json",
+    )
 
 
 def test_code_that_comes_with_the_checkpoint_is_never_run(copy: Path, tmp_path: Path) -> None:
@@ -239,6 +243,14 @@ def test_a_config_that_is_not_a_json_object_is_not_recognised(copy: Path) -> Non
         ),
         ({"problem_type": "regression"}, "gives a score.*docs/targets.md#a-score"),
         ({"id2label": {"0": "same", "1": "same"}}, "Give every class a different name"),
+        (
+            {"id2label": {"0": "a", "2": "b"}},
+            "id2label in config.json has the numbers 0, 2. Number the 2 classes from 0",
+        ),
+        (
+            {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}},
+            "'a' is class 0 in id2label, and class 1 in label2id",
+        ),
     ],
 )
 def test_a_model_whose_target_must_be_declared(copy: Path, changes: dict[str, Any], message: str) -> None:
