@@ -56,7 +56,6 @@ EVIDENCE = """# Evidence: these checks are reported and never gate a release.
 [[check]]
 name = "Pointing"
 on = "logits"
-measure = "share"
 severity = "report"
 
 [[check]]

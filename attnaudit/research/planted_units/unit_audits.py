@@ -34,12 +34,12 @@ from attnaudit.run.judge_models import code_fingerprint, compact_record, judge_m
 
 #: Seed of permutations and intervals.
 SEED = 0
-#: The id of the check that counts the rows on which attention points at what matters.
-SHARE = "pointing.logits.share"
+#: The id of the cosine above uniform weights. It rises if units are added that have neither effect nor weight.
+ABOVE_UNIFORM = "pointing.logits"
 #: The id of the total effect as a mean over the rows. It is measured on bags, too, but is no gate there.
 MEAN_EFFECT = "total_effect.standardised"
-#: The checks that may become gates. The policies for units were chosen before the plain cosine existed.
-MAY_GATE = (MEAN_EFFECT, "pointing.logits", SHARE)
+#: The checks that may become gates.
+MAY_GATE = (MEAN_EFFECT, ABOVE_UNIFORM, "pointing.logits.plain")
 
 
 class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,10 +86,11 @@ def source_candidates() -> list[Candidate]:
     The total effect may not. It is relative to the variance of the output between rows. If a model is sure of every
     answer, this variance is small and uncertain: in a first audit of the tuning half, one of 16 faithful readings had
     no interval. Permutation fragility is the change of the probability of the answer itself. The linear datamodelling
-    score may not become a gate either: some unfaithful readings had a higher score than some faithful ones.
+    score may not become a gate either: some unfaithful readings had a higher score than some faithful ones. Nor may the
+    plain cosine: with few passages of similar effect, it is high even for equal weights.
     """
     used = PermutationFragility(severity="report")
-    (points,) = [one for one in gate_candidates() if one.question == "points" and one.check.id != SHARE]
+    (points,) = [one for one in gate_candidates() if one.check.id == ABOVE_UNIFORM]
     return [Candidate(check=used, question="used", direction="at_least", may_gate=True), points]
 
 

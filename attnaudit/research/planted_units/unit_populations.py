@@ -8,7 +8,8 @@ the kind `collector` was left out, it had chosen a gate that all models of this 
 a third look at bags, and in a fourth look at large bags. In the third look, two graded models of the kind
 `trained_attention` passed, because a mean over the rows hid the class in which they do not use attention. Then the
 check of the gate "used" was changed (`unit_audits.bag_candidates`), and tested in a fourth look at bags and in a fifth
-look at large bags.
+look at large bags. Then the plain cosine became the gate "points", except for passages, and was tested in a last look
+at each population.
 """
 
 from __future__ import annotations
@@ -44,16 +45,20 @@ TUNING_SEEDS = range(4)
 #: The same for models that answer from passages, for each half of their mechanisms (`SourceCircuit.half`). Models with
 #: the seed 100 were held out at first. After the check `Pointing` had changed, they became part of the tuning half.
 SOURCE_TUNING_SEEDS: dict[Half, Sequence[int]] = {"tuning": (0, 1, 100), "held_out": (100,)}
-ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
+ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 110), (*range(100, 103), *range(105, 108))
 #: Population -> the seeds of its held-out models, for each look that the command can still run.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
-    "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180)),
-    "large_bags": (range(200, 220), range(220, 240), range(240, 260), range(260, 280), range(280, 284)),
-    "attentions": (ATTENTION_SEEDS,),
+    "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180), range(180, 228)),
+    "large_bags": (
+        *(range(first, first + 20) for first in (200, 220, 240, 260)),
+        range(280, 284),
+        range(284, 288),
+    ),
+    "attentions": (range(100, 105), range(105, 110)),
     # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
-    "pictures": (range(22, 25),),
-    "labels": (range(300, 316),),
-    "sources": (range(101, 104),),
+    "pictures": (range(22, 25), range(25, 28)),
+    "labels": (range(300, 316), range(316, 332)),
+    "sources": (range(101, 104), range(104, 107)),
 }
 #: Mechanisms of pictures and passages whose readings all fail both questions. They are not in the looks. The mechanism
 #: `from_question` is, because its answer depends on no passage.
@@ -64,11 +69,13 @@ UNFAITHFUL_SOURCES = ("idle_passage", "collecting_passage", "looks_without_movin
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
-#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds. In the fourth look, the kind
-#: `trained_attention` has three times as many as the others, because some of its models had passed in the third look.
-FAITHFUL_SEEDS, TAUGHT_SEEDS, TRAINED_SEEDS = range(100, 148), range(100, 148), range(100, 180)
-UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124), *range(132, 140))
-GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119), *range(132, 135))
+#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds. In the fourth and the fifth
+#: look, the kind `trained_attention` has three times as many seeds as the others, because some of its models had passed
+#: in the third look.
+FAITHFUL_SEEDS, TRAINED_SEEDS = (*range(100, 148), *range(180, 196)), range(100, 228)
+TAUGHT_SEEDS = FAITHFUL_SEEDS
+UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124), *range(132, 140), *range(180, 188))
+GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119), *range(132, 135), *range(180, 183))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,7 @@ LARGE_BAGS = (
     LargeBags(kinds=(*MIXING_KINDS, *(kind.name for kind in TRAINED_KINDS)), units=1_000, seeds=range(240, 248)),
     LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(260, 280)),
     LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(260, 270)),
-    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(280, 284)),
+    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(280, 288)),
 )
 
 
@@ -129,7 +136,7 @@ def large_bags() -> list[tuple[UnitPlan, Half]]:
 
 def label_models() -> list[tuple[UnitPlan, Half]]:
     """Return the models that assign any number of labels, which are all held out."""
-    (seeds,) = LOOKS["labels"]
+    seeds = [seed for each in LOOKS["labels"] for seed in each]
     return [(plan, "held_out") for plan in unit_plans(("heads", "bag_heads"), seeds, kinds=LABEL_KINDS)]
 
 
@@ -140,7 +147,7 @@ def picture_plans(seeds: Sequence[int]) -> list[PatchPlan]:
         for seed in seeds
         for half in HALVES
         for plan in patch_plans(half, [seed])
-        if _in_look(plan, () if seed == LOOKS["pictures"][0][0] else UNFAITHFUL_PICTURES)
+        if _in_look(plan, () if _is_first("pictures", seed) else UNFAITHFUL_PICTURES)
     ]
 
 
@@ -154,7 +161,7 @@ def source_tasks(seeds: Sequence[int]) -> list[SourceTask]:
         plan
         for seed in seeds
         for plan in source_plans("held_out", [seed])
-        if _in_look(plan, () if seed == LOOKS["sources"][0][0] else UNFAITHFUL_SOURCES)
+        if _in_look(plan, () if _is_first("sources", seed) else UNFAITHFUL_SOURCES)
     ]
     halves: tuple[tuple[Half, list[SourcePlan]], ...] = (("tuning", tuning), ("held_out", held_out))
     return [SourceTask(plan=plan, half=half) for half, plans in halves for plan in plans]
@@ -183,6 +190,11 @@ def _in_look(plan: CircuitPlan, left_out: Sequence[str]) -> bool:
     if plan.mechanism == "two_routes" and left_out:
         return plan.parameter < USED_ROUTE
     return plan.mechanism not in (*BLOCKED_TWICE, *left_out)
+
+
+def _is_first(population: PopulationName, seed: int) -> bool:
+    """Return whether a seed is the first one of a look."""
+    return any(seed == seeds[0] for seeds in LOOKS[population])
 
 
 def look_of(population: PopulationName, seed: int) -> int:

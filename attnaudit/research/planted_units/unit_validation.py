@@ -17,7 +17,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.source_audits import audit_sources
 from attnaudit.research.planted_units.unit_audits import (
-    SHARE,
+    ABOVE_UNIFORM,
     AuditedReading,
     audit_all,
     audit_each,
@@ -181,13 +181,13 @@ def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidat
     """Choose the gates of a policy for bags.
 
     For the question "used", `threshold_rule.choose` chooses the gate, which is on the predicted class with the smallest
-    total effect (see `bag_candidates`). For the question "points", the gate is the cosine of `Pointing`. Its threshold
-    is close to what the faithful models reach: it is the share `KEPT` of their faithful limit (see
+    total effect (see `bag_candidates`). For the question "points", the gate is the plain cosine of `Pointing`. Its
+    threshold is close to what the faithful models reach: it is the share `KEPT` of their faithful limit (see
     `threshold_rule.Limits`). The threshold depends only on the faithful models, so it stays the same if an unfaithful
     mechanism is left out.
 
-    The share of the rows is not a candidate. It counts a row as right if attention is a quarter of the way from equal
-    weights to the effects. Attention at a single unit that collects the evidence of all others meets this limit.
+    The cosine above uniform weights is not a candidate, because it rises if units are added that have neither effect
+    nor weight.
 
     Args:
         models: As `threshold_rule.choose` takes them.
@@ -195,7 +195,7 @@ def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidat
         seed: As `threshold_rule.choose` takes it.
     """
     gates = choose(models, [one for one in candidates if one.question == "used"], seed=seed)
-    (points,) = (one for one in candidates if one.question == "points" and one.check.id != SHARE)
+    (points,) = (one for one in candidates if one.question == "points" and one.check.id != ABOVE_UNIFORM)
     half = tuning(models)
     found = limits(half, points)
     if found is None or not discriminates(check_area(half, points, seed=seed)):

@@ -10,8 +10,8 @@ import pytest
 from attnaudit.checks import load_policy
 from attnaudit.records import PolicyRemedy
 from attnaudit.research.planted_units.unit_audits import (
+    ABOVE_UNIFORM,
     MEAN_EFFECT,
-    SHARE,
     AuditedReading,
     bag_candidates,
     gate_candidates,
@@ -43,10 +43,11 @@ from tests.units.research.validation.synthetic_scores import REACH, judged
 
 #: Population -> the number of models of each look.
 LOOK_SIZES: dict[PopulationName, dict[int, int]] = {
-    "bags": {1: 111, 2: 57, 3: 153, 4: 185},
-    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80, 5: 20},
+    "bags": {1: 111, 2: 57, 3: 153, 4: 185, 5: 185},
+    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80, 5: 20, 6: 20},
 }
-USED, POINTS, SMALLEST = "permutation_fragility.tvd", "pointing.logits", "total_effect.standardised.smallest"
+USED, POINTS = "permutation_fragility.tvd", "pointing.logits"
+SMALLEST, PLAIN = "total_effect.standardised.smallest", "pointing.logits.plain"
 #: Mechanism -> its truth, the questions that it fails, and the values of the two checks. The attention of "elsewhere"
 #: and "other" is at the wrong passages, and other weights of its heads would change the answer.
 KINDS = {
@@ -84,7 +85,8 @@ def test_the_rule_for_passages_can_be_tested_on_mechanisms_that_are_left_out() -
     assert plain.total.misses.hits == 8  # "idle" and "weak" pass
 
 
-#: The same for bags: the values of the total effect, of the cosine and of the share. The attention of "collects" is at
+#: The same for bags: the values of the total effect, of the plain cosine and of the cosine above uniform weights. The
+#: attention of "collects" is at
 #: the only unit whose state has the evidence.
 OF_BAGS = {
     "keys": ("faithful", (), 0.5, 0.99, 0.97),
@@ -98,7 +100,7 @@ OF_BAGS = {
 
 
 def bags(*left_out: str) -> list[JudgedModel]:
-    checks = (SMALLEST, POINTS, SHARE)
+    checks = (SMALLEST, PLAIN, ABOVE_UNIFORM)
     return [
         judged(kind, truth, dict(zip(checks, values, strict=True)), seed=seed, fails=fails)
         for kind, (truth, fails, *values) in OF_BAGS.items()
@@ -111,7 +113,7 @@ def bags(*left_out: str) -> list[JudgedModel]:
 def test_the_gate_for_bags_does_not_depend_on_which_unfaithful_mechanisms_are_known(left_out: tuple[str, ...]) -> None:
     used, points = choose_for_bags(bags(*left_out), bag_candidates(), seed=0)
     assert (used.check, used.question) == (SMALLEST, "used")
-    assert (points.check, points.question, points.direction) == (POINTS, "points", "at_least")
+    assert (points.check, points.question, points.direction) == (PLAIN, "points", "at_least")
     assert points.threshold == float(f"{KEPT * (0.95 - REACH):.2g}")
     assert not any(score(one, [used, points]).alarm for one in bags() if one.faithful)
     assert all(score(one, [used, points]).alarm for one in bags() if not one.faithful)
@@ -148,7 +150,7 @@ def test_the_looks_at_bags_have_other_seeds() -> None:
     for population, tasks in (("bags", unit_tasks("bags")), ("large_bags", large_bags())):
         seeds = [plan.seed for plan, half in tasks if half == "held_out"]
         assert Counter(look_of(population, seed) for seed in seeds) == LOOK_SIZES[population]
-    for look, count in ((3, 64), (4, 96)):
+    for look, count in ((3, 64), (4, 96), (5, 96)):
         held_out = [plan for plan, half in unit_tasks("bags") if half == "held_out"]
         some = [plan for plan in held_out if look_of("bags", plan.seed) == look]
         assert sum(plan.kind in (*FAITHFUL_KINDS, "trained_attention") for plan in some) == count
@@ -192,4 +194,5 @@ def test_the_looks_at_passages_and_pictures_have_other_seeds_than_the_tuning_hal
     pictures = picture_plans([22, 23, 24])
     assert len({plan.name for plan in pictures}) == len(pictures) == 84
     assert {plan.seed for plan in pictures if plan.mechanism == "looks_without_moving"} == {22}
+    assert {plan.seed for plan in picture_plans([25, 26]) if plan.mechanism == "looks_without_moving"} == {25}
     assert {plan.seed for plan in pictures if plan.mechanism == "sink_on_first_word"} == {22, 23, 24}
