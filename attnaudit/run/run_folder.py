@@ -133,7 +133,7 @@ class RunFolder:
             if not named:
                 raise
             raise ReportError(
-                f"{refusal} latest.txt now names this run, so `attnaudit verify` fails until a run has passed."
+                f"{refusal} It now counts as the newest run, so `attnaudit verify` fails until another run has passed."
             ) from None
 
     def _name_refused(self, latest: Path, refusal: ReportError) -> None:

@@ -351,7 +351,7 @@ def require_same_text(root: Path, result: pytest.RunResult, audit: dict[str, Any
         ("This release is blocked." in summary) == ("This release is blocked." in page) == (audit["status"] == "failed")
     )
     for text in (result.stdout.str(), summary):
-        assert ("This run is partial." in text) == (audit["status"] == "partial")
+        assert ("This run is partial: " in text) == (audit["status"] == "partial")
     assert ("Partial run" in page) == (audit["status"] == "partial")
     if audit["problem"]:
         assert f"attnaudit: {audit['problem']}" in result.outlines
