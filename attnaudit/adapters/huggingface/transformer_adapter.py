@@ -71,7 +71,8 @@ class HuggingFaceAdapter:
         last = SOURCES if runner.builder.text_encoder.takes_passages else target.family
         last = runner.builder.reads or last
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
-        self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
+        self.description = f"{runner.name}, {_describe_size(self.sites())}"
+        self.description += "" if runner.kernel.calls_attention_function else ", attention read at its softmax"
         self.description += ", run without padding" if facts.unpadded else ""
         self.description += f", {precision}" if precision != FLOAT32 else ""
         layout, builder = runner.layout, runner.builder

@@ -163,7 +163,7 @@ def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[In
     from attnaudit.conformance import check_adapter
 
     check_adapter(minilm, instances[:3])
-    assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads, interface"
+    assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads"
     assert minilm.capabilities.max_tokens == 512
     assert minilm.compare_with_original(minilm.collate(instances)).startswith(
         "with the original model's sdpa kernel, the logits differ by at most "

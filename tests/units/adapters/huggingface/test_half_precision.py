@@ -53,7 +53,7 @@ def test_a_checkpoint_in_half_precision_is_audited_as_it_ships(
     adapter: Any = load_model(str(tmp_path)).adapter
     precision = str(dtype).removeprefix("torch.")
     assert adapter.capabilities.precision == precision
-    assert adapter.description.endswith(f", interface, {precision}")
+    assert adapter.description.endswith(f" heads, {precision}")
     assert {p.dtype for p in adapter.model.parameters()} == {dtype}
     results = {one.check: one.detail for one in quick(adapter, instances)}
     assert results["half_precision"].startswith(f"audited in {precision}: ")

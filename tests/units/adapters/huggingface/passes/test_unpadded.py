@@ -249,7 +249,7 @@ def test_every_measure_is_the_same_in_any_batch(name: str) -> None:
 
 def test_a_model_that_runs_without_padding_has_no_shortcuts() -> None:
     adapter = adapter_of(CLASSES[0])
-    assert adapter.description.endswith(", interface, run without padding")
+    assert adapter.description.endswith(" heads, run without padding")
     capabilities = adapter.capabilities
     shortcuts = ("selects_sites", "selects_queries", "query_blocks", "shares_states", "left_padding")
     assert not any(getattr(capabilities, name) for name in shortcuts)
