@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ import torch
 from torch import nn
 
 from attnaudit.code_identity.code_hash import hash_of_code
-from attnaudit.code_identity.defining_file import defining_file
-from attnaudit.code_identity.source_text import normal_source
 
 #: Modules of the user: the module that defines `check`, and its helpers. Every helper computes `{0}`.
 FILES = {
@@ -448,21 +445,3 @@ def test_tensors_and_modules_of_torch_are_described_by_what_the_user_gave_them()
     layer.last = layer.part(torch.ones(1, 2))
     layer.register_forward_hook(lambda *_: None)
     assert check(layer) == check(again) != check(Layer(2.0))
-
-
-def test_code_from_a_cache_with_an_earlier_path_is_read_from_the_present_file(tmp_path: Path) -> None:
-    # pytest before version 9.2 takes the code of a copied folder from its cache, with the path of the original.
-    original, copied = tmp_path / "original" / "checks.py", tmp_path / "copied" / "checks.py"
-    for path, result in ((original, 1), (copied, 2)):
-        path.parent.mkdir()
-        path.write_text(f"def value(x):\n    return {result}\n", encoding="utf-8")
-    variables: dict[str, Any] = {"__file__": str(copied), "__name__": "checks"}
-    exec(compile(copied.read_text(encoding="utf-8"), str(original), "exec"), variables)
-    assert defining_file(variables["value"].__code__, variables) == str(copied)
-    assert normal_source(variables["value"]) == "def value(x):\n    return 2"
-
-
-@pytest.mark.parametrize("variables", [{}, {"__file__": None}, {"__file__": "/folder/wrapper.py"}])
-def test_code_that_belongs_to_another_file_keeps_its_path(variables: dict[str, object]) -> None:
-    code = compile("x", "/another/checks.py", "exec")
-    assert defining_file(code, variables) == "/another/checks.py"

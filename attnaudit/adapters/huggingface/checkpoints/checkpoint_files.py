@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from attnaudit.adapters.huggingface.checkpoints.other_tasks import other_task
-from attnaudit.adapters.huggingface.checkpoints.shapes_of_weights import wrong_shapes
 from attnaudit.errors import ModelError, nearest
 
 CONFIG = "config.json"
@@ -266,7 +265,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 
     Raises:
         ModelError: The model cannot be loaded, the checkpoint lacks weights that the model needs, or it has weights
-            that the model does not use.
+            of another shape or weights that the model does not use.
     """
     import transformers
 
@@ -296,19 +295,10 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
                 output_loading_info=True,
                 local_files_only=True,
                 trust_remote_code=False,
-                ignore_mismatched_sizes=bool(checkpoint.added_later),
+                ignore_mismatched_sizes=True,  # they are refused below, by name
             )
     except Exception as error:
         # Damaged and incomplete files of weights were found before.
-        wrong = (
-            [] if isinstance(error, ImportError) else wrong_shapes(weight_files(checkpoint.folder), model_class, config)
-        )
-        if wrong:
-            raise ModelError(
-                f"{checkpoint.folder}: the weights do not fit {CONFIG}: {'; '.join(wrong[:2])}"
-                f"{f' ({len(wrong) - 2} more)' if len(wrong) > 2 else ''}. Correct {CONFIG}, for example the sizes or "
-                "the number of classes (id2label), or copy the file that belongs to these weights."
-            ) from error
         advice = (
             "Install the missing package."
             if isinstance(error, ImportError)
@@ -318,8 +308,18 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         raise ModelError(
             f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). {advice}"
         ) from error
+    wrong = [
+        f"{name} has the shape {list(saved)}, but the model needs {list(needed)}"
+        for name, saved, needed in sorted(report["mismatched_keys"])
+        if name not in checkpoint.added_later
+    ]
+    if wrong:
+        raise ModelError(
+            f"{checkpoint.folder}: the weights do not fit {CONFIG}: {'; '.join(wrong[:2])}"
+            f"{f' ({len(wrong) - 2} more)' if len(wrong) > 2 else ''}. Correct {CONFIG}, for example the sizes or the "
+            "number of classes (id2label), or copy the file that belongs to these weights."
+        )
     missing = sorted(set(report["missing_keys"]) - checkpoint.added_later)
-    missing += sorted(str(m) for m in report["mismatched_keys"] if m[0] not in checkpoint.added_later)
     if missing:
         raise ModelError(
             f"{checkpoint.folder}: the checkpoint has no weights for "
