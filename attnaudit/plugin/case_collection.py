@@ -62,7 +62,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     from attnaudit.run import Case
 
     for check in checks or ():
-        state.session.register_check(check)
+        state.session.declared.add(check)
         state.files_with_checks.add(metafunc.definition.path)
     has_xdist = metafunc.config.pluginmanager.hasplugin("xdist")
     parameters: list[Any] = []
@@ -137,7 +137,7 @@ def declare_uncollected(state: RunState, config: pytest.Config) -> None:
             for declaration in map(state.as_applied, declarations):
                 state.declare(declaration)
                 for check in declaration.checks:
-                    state.session.register_check(check)
+                    state.session.declared.add(check)
 
 
 def _other_files(state: RunState, config: pytest.Config) -> Iterator[Path]:

@@ -51,7 +51,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     }
     if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":
         return
-    scope = state.session.scope_of(error)
+    scope = state.session.inputs.scope_of(error)
     report.attnaudit["scope"] = None if scope is None else list(scope)
     if skip_repetition(report, state):
         return

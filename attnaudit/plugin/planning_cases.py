@@ -53,8 +53,8 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         effective_policy=declared_policy(state),
         files_left_out=files_left_out(state, config),
     )
-    state.session.validations = plan.effective_policy.validations if plan.effective_policy else []
-    state.session.policy_sha256 = plan.effective_policy.sha256 if plan.effective_policy else ""
+    state.session.declared.validations = plan.effective_policy.validations if plan.effective_policy else []
+    state.session.declared.policy_sha256 = plan.effective_policy.sha256 if plan.effective_policy else ""
     state.folder.write_plan(plan, worker=state.session.worker)
     if not is_worker(config):
         from attnaudit.run.finish_run import write_running

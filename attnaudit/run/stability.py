@@ -221,9 +221,9 @@ def _in_process(options: AuditOptions, gates: Sequence[Check], policy_file: Path
     folder.create()
     session = AuditSession(options, folder)
     policy = effective_policy_of_file(policy_file)
-    session.validations, session.policy_sha256 = policy.validations, policy.sha256
+    session.declared.validations, session.declared.policy_sha256 = policy.validations, policy.sha256
     for gate in gates:
-        session.register_check(gate)
+        session.declared.add(gate)
         session.request(model.id, data.id, gate.needs_under_reading())
     return {gate.id: _judged(session.judge(gate, model.id, data.id)) for gate in gates}
 

@@ -20,6 +20,9 @@ class TextProgress:
         before: The number of texts that were measured earlier in the run.
         pairs: The number of pairs that are still to be measured, including this one. Every other pair counts as if it
             had as many texts as this one.
+
+    Attributes:
+        names: What the rows and the units of the model are called.
     """
 
     def __init__(self, shown: ProgressCallback, *, model: str, data: str, before: int, pairs: int) -> None:
@@ -29,11 +32,10 @@ class TextProgress:
         self._pairs = pairs
         self._done = 0
         self._total: int | None = None
-        self.names = TOKENS_OF_TEXTS
+        self.names: UnitNames = TOKENS_OF_TEXTS
 
-    def phase(self, what: str, names: UnitNames = TOKENS_OF_TEXTS) -> None:
-        """Report work that comes before the first row, such as "loading demo". `names` are used from now on."""
-        self.names = names
+    def phase(self, what: str) -> None:
+        """Report work that comes before the first row, such as "loading demo"."""
         self._shown(self._before, None, what)
 
     def __call__(self, done: int, total: int | None, note: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.audited_project import AuditedProject, Run
+from tests.conftest import newest_run
 from tests.integration.sequential_policy import POLICY, TVD, records
 
 # Each test runs pytest in a process of its own: minutes together.
@@ -60,6 +61,7 @@ def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: Audite
     verified = audited.verify("--data=many", "--policy=policy.toml")
     assert verified.status == 0, verified.out
     assert "250 of 1,200 rows" in verified.out
+    assert not (newest_run(audited.root) / "parts").exists(), "the shards of all blocks are removed"
     workers = run(audited, "-n2")
     assert workers.status == 0, workers.text
     assert records(workers) == records(alone)

@@ -99,7 +99,8 @@ def test_progress_names_the_rows_and_units_of_the_model(capsys: pytest.CaptureFi
     with progress_bar(unit=lambda: rows[0]) as shown:
         progress = TextProgress(shown, model="text model", data="d", before=0, pairs=1)
         progress.phase("loading text model")
-        progress.phase("testing the adapter of text model", UnitNames(unit="patch", row="picture"))
+        progress.names = UnitNames(unit="patch", row="picture")
+        progress.phase("testing the adapter of text model")
         rows[0] = "pictures"
         progress(0, 400, "measuring text model on d")
         progress(200, 400, "measuring text model on d")
@@ -107,7 +108,7 @@ def test_progress_names_the_rows_and_units_of_the_model(capsys: pytest.CaptureFi
         other = TextProgress(
             lambda done, total, note: notes.append(note), model="text model", data="d", before=0, pairs=1
         )
-        other.phase("", UnitNames(unit="patch", row="picture"))
+        other.names = UnitNames(unit="patch", row="picture")
         other(1, 2, "texts with tokens erased")
     assert "200 of 400 pictures" in capsys.readouterr().err
     assert notes[-1] == "measuring text model on d (pictures with patches erased: 50%)"

@@ -43,7 +43,7 @@ def judged(folder: Path, reports: Path, *gates: Any) -> list[Any]:
     )
     session = AuditSession(options, RunFolder(reports, "run"))
     for gate in gates:
-        session.register_check(gate)
+        session.declared.add(gate)
         session.request(folder.name, "movie-reviews", gate.needs_under_reading())
     return [session.judge(gate, folder.name, "movie-reviews") for gate in gates]
 
