@@ -18,7 +18,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.declared_checks import DeclaredChecks
+from attnaudit.run.checks_of_run import DeclaredChecks
 from attnaudit.run.pair_measurement import MeasuredPair, PairMeasurement
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.run_inputs import RunInputs
