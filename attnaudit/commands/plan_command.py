@@ -90,6 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="DATA", help=f"the data for --model (default: {DEFAULT_DATA})")
     parser.add_argument("--device", default=AUTO, help=f"the device for --model: auto, {NAMES} (default: auto)")
+    parser.add_argument(
+        "--unit",
+        choices=("tokens", "words", "sources"),
+        help="the units of the audit of --model, as in pytest --audit-unit (default: tokens)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -183,11 +188,15 @@ def _model_and_data(options: argparse.Namespace) -> tuple[LoadedModel, Draws] | 
     """Open --data and load --model; None if no model is given.
 
     Raises:
-        AuditError: The data cannot be read, the model cannot be loaded, TMPDIR or the device cannot be used, or --data
-            or --device is given without --model.
+        AuditError: The data cannot be read, the model cannot be loaded, TMPDIR or the device cannot be used, or --data,
+            --device or --unit is given without --model.
     """
     if options.model is None:
-        for option, given in (("--data", options.data is not None), ("--device", options.device != AUTO)):
+        for option, given in (
+            ("--data", options.data is not None),
+            ("--device", options.device != AUTO),
+            ("--unit", options.unit is not None),
+        ):
             if given:
                 raise CheckError(
                     f"{option}: this option is used only with --model. Add --model MODEL to estimate the time of an "
@@ -221,7 +230,7 @@ def _policy_of_family(options: argparse.Namespace, measured: tuple[LoadedModel, 
         raise CheckError(f"the folder {AUDITS} contains no policy (*.toml). Give one with --policy FILE.")
     if len(policies) > 1:
         require_families_of_several(policies)
-    return choose_policy(policies, {options.model: audited_family(measured[0].family, "tokens")})
+    return choose_policy(policies, {options.model: audited_family(measured[0].family, options.unit or "tokens")})
 
 
 def _cost(
@@ -237,7 +246,15 @@ def _cost(
     loaded, draws = measured
     data = draws.first(PROBE_ROWS if draws.size is None else None)
     device = chosen_device(options.device)
-    cost = estimate_cost(loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=device)
+    cost = estimate_cost(
+        loaded.adapter,
+        data,
+        policy,
+        probe=PROBE_ROWS,
+        rows=options.rows,
+        device=device,
+        unit=options.unit or "tokens",
+    )
     return ["", *_cost_lines(cost, gpu_name(device))]
 
 

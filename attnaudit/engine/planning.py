@@ -151,8 +151,8 @@ def capabilities_for(adapter: ModelAdapter, unit: Unit) -> Capabilities:
         return capabilities
     if not capabilities.passages:
         raise AdapterError(
-            "--audit-unit sources: the model reads no passages. Write {passages} into the template of a language model "
-            "(docs/sources.md), or use --audit-unit tokens or words."
+            "The units of this audit are sources, but the model reads no passages. Write {passages} into the template "
+            "of a language model (docs/sources.md), or choose tokens or words as units."
         )
     return replace(capabilities, mask=capabilities.deletion)
 

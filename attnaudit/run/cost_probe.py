@@ -16,6 +16,7 @@ from attnaudit.report.check_costs import CostTable, cost_table
 
 if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
+    from attnaudit.engine.batches.clean_pass import Unit
     from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 
 
@@ -68,7 +69,14 @@ class CostEstimate:
 
 
 def estimate_cost(
-    adapter: ModelAdapter, data: Dataset, checks: Sequence[Check], *, probe: int, rows: int | None, device: str
+    adapter: ModelAdapter,
+    data: Dataset,
+    checks: Sequence[Check],
+    *,
+    probe: int,
+    rows: int | None,
+    device: str,
+    unit: Unit = "tokens",
 ) -> CostEstimate:
     """Measure some rows, and estimate the cost of all rows.
 
@@ -84,6 +92,7 @@ def estimate_cost(
         probe: The number of rows to measure.
         rows: The number of rows of the audit; None for the rows of the data.
         device: The device to measure on.
+        unit: The units of the audit.
 
     Raises:
         DataError: The number of rows is unknown.
@@ -101,10 +110,10 @@ def estimate_cost(
     if total < 0:
         raise DataError(f"{data.name}: the number of rows of a stream is unknown. Give the number of rows: --rows N.")
     needs = {check.id: check.needs_under_reading() for check in checks}
-    refused = set(refusals(adapter, sorted({need for named in needs.values() for need in named})))
+    refused = set(refusals(adapter, sorted({need for named in needs.values() for need in named}), unit))
     measurable = {check: named for check, named in needs.items() if not refused & {*named}}
     wanted = sorted({need for named in measurable.values() for need in named})
-    measurer = ShardMeasurer(adapter, wanted, seed=0, device=device, batch_tokens=None, unit="tokens")
+    measurer = ShardMeasurer(adapter, wanted, seed=0, device=device, batch_tokens=None, unit=unit)
     longest = max(data.instances, key=lambda one: len(one.text))
     batches = batches_of(measurer, list(sample(data, max(1, min(SHARD_ROWS, total)), 0).instances), longest)
     chosen, _ = in_order_of_ids(sample(data, probe, 0).instances)

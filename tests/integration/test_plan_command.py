@@ -115,6 +115,8 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
         (["--effect", "1e-300"], "--effect 1e-300: expected a number above 0"),
         (["--rows", "9" * 400], "--rows is too large; expected a whole number above 0"),
         (["--from", "nowhere"], "nowhere: there is no such folder"),
+        (["--unit", "words"], "--unit: this option is used only with --model"),
+        (["--model", "demo", "--unit", "sources"], "units of this audit are sources, but the model reads no passages"),
         (["--rows", "0"], "--rows is 0; expected a whole number above 0"),
         (["--policy", "absent.toml"], "there is no such policy file"),
     ],

@@ -18,6 +18,7 @@ from attnaudit.checks import (
     InfluenceEntropy,
     PermutationFragility,
     TokenProbability,
+    TopKDrop,
     TotalEffect,
 )
 from attnaudit.engine import memory_use
@@ -29,7 +30,10 @@ from attnaudit.measures import measure as declared
 from attnaudit.registry import measures
 from attnaudit.report.check_costs import CostTable, cost_table
 from attnaudit.run.cost_probe import CostEstimate, batches_of, clock_of, estimate_cost
+from attnaudit.targets import Target
 from tests.small_models import WORDS, adapter, dataset
+from tests.small_sources import TEMPLATE, small_language_model
+from tests.small_sources import rows as sources
 
 CHECKS: tuple[Check, ...] = (
     TotalEffect(at_least=0.1),
@@ -71,6 +75,24 @@ def test_the_passes_of_few_rows_are_exactly_those_of_an_audit() -> None:
     }
     assert cost.costs.shared.passes == actual.shared.passes
     assert cost.costs.total.passes == actual.total.passes
+
+
+def test_the_passes_depend_on_the_units() -> None:
+    """A row has fewer passages than tokens, so fewer units are erased."""
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+    from attnaudit.adapters.huggingface import transformer
+
+    model = transformer(*small_language_model(), template=TEMPLATE, target=Target(kind="string"))
+    instances = sources()
+    data = dataclasses.replace(dataset([]), instances=instances, rows=len(instances))
+    check = TopKDrop(k=1, at_least=0.1)
+    partial = {}
+    for unit in ("tokens", "sources"):
+        cost = estimate_cost(model, data, [check], probe=32, rows=None, device="cpu", unit=unit)
+        _, actual = measure(model, data, check.needs_under_reading(), model="m", seed=0, unit=unit)
+        assert cost.costs.total.passes == cost_table({check.id: check.needs_under_reading()}, actual.costs).total.passes
+        partial[unit] = cost.costs.total.passes.partial + cost.costs.total.passes.forward
+    assert partial["sources"] < partial["tokens"]
 
 
 @pytest.mark.slow

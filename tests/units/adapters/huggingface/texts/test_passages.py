@@ -83,7 +83,7 @@ def test_rows_that_do_not_fit_the_template() -> None:
     with pytest.raises(DataError, match="the row has passages, but the model reads none"):
         measure(plain, data, ["attention"], model="m", seed=0)
     texts = tuple(Instance(id=one.id, text=one.text, answer=one.answer) for one in rows())
-    with pytest.raises(AdapterError, match="--audit-unit sources: the model reads no passages"):
+    with pytest.raises(AdapterError, match="units of this audit are sources, but the model reads no passages"):
         measure(plain, replace(data, instances=texts), ["attention"], model="m", seed=0, unit="sources")
     with pytest.raises(ModelError, match=r"\{passages\} at most once"):
         _adapter("{passages}{passages}{text} {answer}")
