@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnaudit.adapters.dispatched_models import stored_value
+from attnaudit.adapters.model_configuration import configuration_text
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.errors import (
     AdapterError,
@@ -30,7 +30,7 @@ from attnaudit.errors import (
 from attnaudit.model_families import POOLED
 from attnaudit.precision import EPSILONS, FLOAT32
 from attnaudit.registry import checkpoint_formats, models
-from attnaudit.targets import CLASS, split_label
+from attnaudit.targets import split_label
 
 #: Members that every adapter has.
 _REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
@@ -49,9 +49,6 @@ _CAPABILITY_MEMBERS = {
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
-#: Attributes of modules that do not affect a model's outputs: the training mode, the path of the loaded files, the
-#: warnings that Transformers has already shown, and the devices that accelerate distributed the model over.
-_WITHOUT_EFFECT = ("training", "name_or_path", "warnings_issued", "hf_device_map")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,8 @@ class LoadedModel:
         source: Where the model was loaded from, such as "folder my-model".
         description: The attribute `description` of the adapter; "" if the adapter has none.
         adapter: The adapter.
-        sha256: SHA-256 hash of `parameters_sha256` and of the configuration of the model (see `configuration_text`).
+        sha256: SHA-256 hash of `parameters_sha256` and of the configuration of the model (see
+            `attnaudit.adapters.model_configuration`).
         parameters_sha256: SHA-256 hash of the names, data types, shapes and values of all parameters and persistent
             buffers.
         parameters: Number of values in all parameters and persistent buffers. Shared tensors are counted once.
@@ -266,52 +264,3 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
             parameters += 0 if id(tensor) in seen else tensor.numel()
             seen.add(id(tensor))
     return digest.hexdigest(), parameters
-
-
-def configuration_text(adapter: ModelAdapter) -> str:
-    """Return a text that describes everything that determines the outputs of a model, except its parameters.
-
-    Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
-    or in the scale of their attention. The text contains the classes, the token limit, the sites and the attribute
-    `configuration` of the adapter. If the target is not a class, it is included as well. For every module, the text
-    contains its type and its plain attributes (numbers, strings and flags, and collections of them). It does not
-    contain the code of the modules or of the adapter.
-    """
-    modules = [
-        [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]
-        for position, owner in enumerate(adapter.modules)
-        for name, module in owner.named_modules()
-    ]
-    content: dict[str, Any] = {
-        "adapter": type(adapter).__qualname__,
-        "classes": list(adapter.capabilities.classes),
-        "task": adapter.capabilities.task,
-        "max_tokens": adapter.capabilities.max_tokens,
-        "sites": [asdict(site) for site in adapter.sites()],
-        "modules": modules,
-        "configuration": str(getattr(adapter, "configuration", "")),
-    }
-    if adapter.capabilities.target != CLASS:
-        content["target"] = asdict(adapter.capabilities.target)
-    return json.dumps(content, sort_keys=True)
-
-
-def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the public attributes of a module that are numbers, strings or flags, or sequences or dicts of them."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_") and name not in _WITHOUT_EFFECT and _is_plain(value)
-    }
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value consists of numbers, strings and flags. A dict of them has strings as keys.
-
-    PEFT keeps the scale of each adapter in such a dict. An empty dict may be a cache that is filled while a model runs.
-    """
-    if isinstance(value, dict):
-        return bool(value) and all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
-    if isinstance(value, (tuple, list)):
-        return all(map(_is_plain, value))
-    return isinstance(value, (str, int, float, bool, type(None)))

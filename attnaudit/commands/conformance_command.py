@@ -103,6 +103,9 @@ def read_conftests() -> None:
     """
     begin_project()
     for path in (p for p in map(Path, CONFTESTS) if p.is_file()):
+        folder = _folder_of_imports(path.resolve())
+        if folder not in sys.path:  # as pytest does, so that conftest.py can import modules next to it
+            sys.path.insert(0, folder)
         # pytest gives its modules the same name. The hash of a model contains the module of its classes.
         spec = importlib.util.spec_from_file_location("conftest", path)
         if spec is None or spec.loader is None:
@@ -117,6 +120,14 @@ def read_conftests() -> None:
             raise ModelError(
                 f"{path}: cannot be imported to find what it registers: {type(error).__name__}: {error}."
             ) from error
+
+
+def _folder_of_imports(file: Path) -> str:
+    """Return the folder of a file or, if it is in a package, the folder that contains the package."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return str(folder)
 
 
 def _check(

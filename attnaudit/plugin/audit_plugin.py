@@ -16,6 +16,7 @@ from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.case_collection import (
     attach_cases,
+    collect_case,
     declare_uncollected,
     deselect_cases,
     is_audit_function,
@@ -26,11 +27,13 @@ from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, announce_failure, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.displayed_paths import displayed_path
+from attnaudit.plugin.files_left_out import paths_without_tests
+from attnaudit.plugin.ignored_configuration import ignored_keys
 from attnaudit.plugin.interrupts import TerminationHandler
 from attnaudit.plugin.junit_file import junit_path, remove_earlier
 from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
-from attnaudit.plugin.selection import in_ci, is_audit_run, showing_option
+from attnaudit.plugin.selection import in_ci, is_audit_run, is_called_by_user, showing_option
 from attnaudit.plugin.shown_failures import shorten_failures
 from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
@@ -112,19 +115,21 @@ class AuditPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Refuse mistyped keys of the audit in the configuration file, even if pytest does not warn of unknown keys.
+        """Refuse keys of the audit that are mistyped, or in a configuration file that pytest ignores.
 
         Raises:
-            pytest.UsageError: A key is mistyped.
+            pytest.UsageError: There is such a key.
         """
         try:
             return (yield)
         finally:
-            mistyped = [] if is_worker(self.config) else mistyped_keys(self.config, KEYS)
-            if mistyped:
+            refused: list[str] = []
+            if not is_worker(self.config):
+                refused = [*mistyped_keys(self.config, KEYS), *ignored_keys(self.config, KEYS)]
+            if refused:
                 if self.state is not None:
-                    self.state.usage_errors[CONFIGURATION] = " ".join(mistyped)
-                raise pytest.UsageError(*mistyped)
+                    self.state.usage_errors[CONFIGURATION] = " ".join(refused)
+                raise pytest.UsageError(*refused)
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Record which test files are collected, because each @audit function in them must become a test."""
@@ -172,7 +177,7 @@ class AuditPlugin:
             declare_uncollected(state, config)
         errors = attach_cases(items, state)
         if names_a_model(config):  # an error counts even if its function is not selected: its gates are unknown
-            errors = state.usage_errors | errors
+            errors = state.usage_errors | errors | paths_without_tests(state, config)
         state.usage_errors = errors
         if errors and is_worker(config):
             config.workeroutput["attnaudit_usage_errors"] = errors  # type: ignore[attr-defined]
@@ -180,9 +185,14 @@ class AuditPlugin:
         elif errors:
             raise pytest.UsageError(*dict.fromkeys(errors.values()))
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Record which cases are collected. If a conftest.py removes one of them, no option has left it out."""
+        if self.state is not None:
+            collect_case(item, self.state)
+
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Record which gates an option such as -k leaves out."""
-        if self.state is not None:
+        if self.state is not None and not is_called_by_user():
             deselect_cases(items, self.state)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -333,6 +343,12 @@ class AuditPlugin:
             self._complain(f"the audit {state.run_record.status}.")
         self._show_problem(state)
         return status
+
+    def record_late_error(self) -> None:
+        """Let a run fail that had passed, because the process ends with an error of another plugin."""
+        state = self.state
+        if state is not None and state.run_record is not None and not state.run_record.exit_status:
+            amend_run(state, int(pytest.ExitCode.TESTS_FAILED), self._junit_file)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:

@@ -12,12 +12,14 @@ import pytest
 
 from attnaudit.errors import AdapterError, AuditError, ModelError, shown_error
 from attnaudit.plugin.clean_reports import clean_case_id
+from attnaudit.plugin.files_left_out import is_of_project, is_test_file
 from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
     from attnaudit.checks import Policy
     from attnaudit.checks.base import Check
     from attnaudit.run import Case
+    from attnaudit.run.plan import GateKey
 
 #: The measures for a test that uses the fixture `measurements`, unless its mark names others.
 DEFAULT_NEEDS = ("prediction", "attention")
@@ -116,21 +118,24 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
 def declare_uncollected(state: RunState, config: pytest.Config) -> None:
     """Record the gates of @audit functions that pytest did not collect as tests. These gates stay open.
 
-    Only functions of collected test files, of conftest.py files, and of the packages that contain the test files count.
-    pytest does not collect a function if its name does not match, if another function below it has the same name, if it
-    is a method of a class that is not collected, or if it is in conftest.py or `__init__.py`.
+    Only functions of collected test files, of conftest.py files, of the packages that contain the test files, and of
+    imported modules of the project count. pytest does not collect a function if its name does not match, if another
+    function below it has the same name, if it is a method of a class that is not collected, or if it is in conftest.py,
+    `__init__.py` or a module that is not a test file and from which no test file imports it.
     """
     from attnaudit.checks.decorator import declared_functions
 
     if state.options.policy is not None or state.usage_errors:
         return
     files = {path.resolve() for path in (*state.test_modules, *_other_files(state, config))}
+    root = config.rootpath.resolve()
     shown = [checks for module in state.test_modules.values() if module for checks in _shown_checks(module, state)]
     for declared in declared_functions:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
         if any(declared.checks is checks for checks in state.collected):
             continue
-        if files & declared.files() or any(declared.checks is checks for checks in shown):
+        of_project = any(is_of_project(file, root) and not is_test_file(file, config) for file in declared.files())
+        if files & declared.files() or of_project or any(declared.checks is checks for checks in shown):
             policies: tuple[Policy, ...] = getattr(declared.function, "attnaudit_policies", ())
             # No test judges these gates, so it does not matter which of several policies applies.
             declarations = list(map(policy_declaration, policies)) or [_declaration(declared.function, None, state)]
@@ -211,12 +216,23 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
     return errors
 
 
+def collect_case(item: pytest.Item, state: RunState) -> None:
+    """Record a collected test, and the gate that it judges."""
+    state.collected_tests.add(item.path)
+    state.collected_gates.update(_gates_of([item]))
+
+
 def deselect_cases(items: Sequence[pytest.Item], state: RunState) -> None:
     """Record the gates whose cases were deselected. A gate that loses its cases in another way was removed."""
+    state.deselected.update(_gates_of(items))
+
+
+def _gates_of(items: Sequence[pytest.Item]) -> Iterator[GateKey]:
     from attnaudit.run import Case
 
-    cases = map(_case_of, items)
-    state.deselected.update((case.model, case.data, case.check.id) for case in cases if isinstance(case, Case))
+    for case in map(_case_of, items):
+        if isinstance(case, Case):
+            yield case.model, case.data, case.check.id
 
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:

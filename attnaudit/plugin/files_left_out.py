@@ -1,4 +1,4 @@
-"""Find the test files that may contain @audit functions but were not collected, so that their gates are unknown."""
+"""Find test files that were not collected, so that their gates are unknown, and paths that contain no tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from attnaudit.errors import LIBRARIES
+from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
@@ -50,9 +52,45 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     return found
 
 
+def paths_without_tests(state: RunState, config: pytest.Config) -> dict[str, str]:
+    """Return a message for each path on the command line that contains no test.
+
+    After `--model`, the shell replaces a pattern such as `models/*` with several paths. The option takes the first of
+    them, and pytest looks for tests in the others.
+
+    Args:
+        state: The run, after the collection.
+        config: pytest's configuration.
+
+    Returns:
+        The argument -> the message.
+    """
+    if config.args_source is not pytest.Config.ArgsSource.ARGS or is_controller(config):
+        return {}
+    found = {}
+    for argument in config.args:
+        given = _path_of(argument, config).resolve()
+        has_tests = any(given in (test.resolve(), *test.resolve().parents) for test in state.collected_tests)
+        if given.is_dir() and not has_tests and not any(is_test_file(file, config) for file in given.rglob("*.py")):
+            found[f"argument {argument}"] = (
+                f"{terminal_safe(argument)}: pytest looks for tests in this folder, but it contains none. If it is "
+                "another model or another data set, repeat the option, as in --model first --model second."
+            )
+    return found
+
+
+def is_test_file(path: Path, config: pytest.Config) -> bool:
+    """Return whether the name of a file is that of a test file, by default or by `python_files`."""
+    return any(path.match(pattern) for pattern in (*TEST_FILES, *config.getini("python_files")))
+
+
+def is_of_project(path: Path, root: Path) -> bool:
+    """Return whether a file belongs to the project with this folder, and not to a package that is installed in it."""
+    return path.is_relative_to(root) and not LIBRARIES & set(path.parts)
+
+
 def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """Yield the test files of all arguments of pytest, each with the reason to report if it was not collected."""
-    patterns = (*TEST_FILES, *config.getini("python_files"))
     for argument in config.args:
         given = _path_of(argument, config)
         files: Iterable[Path] = ()
@@ -61,7 +99,7 @@ def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
         elif given.suffix == ".py":
             files = given.parent.glob("*.py")
         for path in sorted(files):
-            if any(path.match(pattern) for pattern in patterns):
+            if is_test_file(path, config):
                 yield path, NOT_COLLECTED if given in (path, *path.parents) else NOT_GIVEN
 
 

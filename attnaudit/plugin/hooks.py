@@ -77,6 +77,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.E
             raise
         print(f"attnaudit: {_ended_early('A plugin or a conftest.py', ended)}", file=sys.stderr)
         return _plugin_of(config).final_status(int(pytest.ExitCode.INTERNAL_ERROR))
+    except BaseException:  # such as an error in `pytest_unconfigure`
+        _plugin_of(config).record_late_error()
+        raise
     return _plugin_of(config).final_status(int(status))
 
 

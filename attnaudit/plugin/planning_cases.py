@@ -48,7 +48,11 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
     plan = Plan(
         gates=list(state.declared.values()),
         selected=state.selected,
-        left_out=[key for key in state.declared if key in state.deselected or collects_only_some(config)],
+        left_out=[
+            key
+            for key in state.declared
+            if key in state.deselected or (collects_only_some(config) and key not in state.collected_gates)
+        ],
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
         effective_policy=declared_policy(state),
         files_left_out=files_left_out(state, config),
@@ -81,7 +85,12 @@ def declared_policy(state: RunState) -> EffectivePolicy | None:
         return None
     return effective_policy(
         [check for declaration in declarations for check in declaration.checks],
-        [exception for declaration in declarations for exception in declaration.exceptions],
+        [
+            exception
+            for declaration in declarations
+            for exception in declaration.exceptions
+            if all(one.excepts(exception) for one in declarations)
+        ],
         informational=all(declaration.informational for declaration in declarations),
         validations=[one.validation for one in declarations if one.validation is not None],
     )

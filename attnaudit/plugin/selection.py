@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from types import FrameType
 
 import pytest
 
@@ -52,6 +54,22 @@ def selecting_options(config: pytest.Config) -> list[str]:
     if any("::" in argument for argument in config.args):
         chosen.append("the test ids on the command line")
     return chosen
+
+
+def is_called_by_user() -> bool:
+    """Return whether code of the user, such as a conftest.py, has called the present hook of the plugin.
+
+    pytest and installed plugins call `pytest_deselected` for an option. A conftest.py can call it for any reason.
+    """
+    from attnaudit.code_identity.code_hash import is_of_the_user
+
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("attnaudit", "pluggy"):
+            return is_of_the_user(module)
+        frame = frame.f_back
+    return False
 
 
 def collects_only_some(config: pytest.Config) -> bool:

@@ -61,6 +61,18 @@ class Declaration:
     informational: bool = False
     validation: PolicyValidation | None = None
 
+    def excepts(self, exception: PolicyException) -> bool:
+        """Return whether an exception, which may come from another declaration, applies to this one.
+
+        It applies if this declaration does not have the gate, or has an exception that covers the same models and data.
+        """
+        if all(check.id != exception.check for check in self.checks):
+            return True
+        return any(
+            own.check == exception.check and own.model in ("", exception.model) and own.data in ("", exception.data)
+            for own in self.exceptions
+        )
+
 
 @dataclass
 class RunState:
@@ -78,7 +90,9 @@ class RunState:
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
         conflicts: The id of a check that was declared again with different arguments -> message.
         selected: The cases that this process selected.
-        deselected: The gates with a case that pytest or a plugin reported as deselected.
+        collected_tests: The files of the collected tests of any kind.
+        collected_gates: The gates with a case that pytest collected, selected or not.
+        deselected: The gates with a case that pytest or an installed plugin reported as deselected.
         files_with_checks: The test files that declare checks.
         test_modules: The test files that were collected, with or without checks -> the module; None if it was not
             imported.
@@ -105,6 +119,8 @@ class RunState:
     first_declared: dict[str, tuple[Check, str]] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
+    collected_tests: set[Path] = field(default_factory=set)
+    collected_gates: set[GateKey] = field(default_factory=set)
     deselected: set[GateKey] = field(default_factory=set)
     files_with_checks: set[Path] = field(default_factory=set)
     test_modules: dict[Path, ModuleType | None] = field(default_factory=dict)

@@ -51,7 +51,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         classes: The class names, in the order of the logits.
         parameters: The number of parameters.
         sha256: The SHA-256 hash of the model: of the names, types, shapes and values of all parameters and persistent
-            buffers, and of its configuration (see `attnaudit.adapters.loading.configuration_text`).
+            buffers, and of its configuration (see `attnaudit.adapters.model_configuration`).
         linear_decoder: Whether the logits are a linear function of the attention-weighted sum of the hidden states.
         conformance: The results of the checks of the adapter contract.
         family: The family of the model, which `PolicyRecord.validated_on` refers to (see

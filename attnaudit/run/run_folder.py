@@ -251,10 +251,16 @@ class RunFolder:
         """
         self._write(self._parts / f"{worker}.plan.json", msgspec.json.encode(plan))
 
+    def read_plans(self) -> dict[str, Plan]:
+        """Read the plans of all processes. Keys are the names of the processes."""
+        files = sorted(self._parts.glob("*.plan.json"))
+        return {
+            file.name.removesuffix(".plan.json"): msgspec.json.decode(file.read_bytes(), type=Plan) for file in files
+        }
+
     def read_plan(self) -> Plan:
         """Read the plans of all processes, joined."""
-        files = sorted(self._parts.glob("*.plan.json"))
-        return Plan.joined([msgspec.json.decode(file.read_bytes(), type=Plan) for file in files])
+        return Plan.joined(list(self.read_plans().values()))
 
     def write_part(
         self,

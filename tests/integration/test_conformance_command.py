@@ -131,8 +131,11 @@ def test_a_broken_model_ends_with_1_and_gives_advice(
 
 
 def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> None:
+    """As in pytest, the conftest.py can import modules next to it."""
     (tmp_path / "audits").mkdir()
-    (tmp_path / "audits" / "conftest.py").write_text(PROJECT_CONFTEST, encoding="utf-8")
+    (tmp_path / "audits" / "settings_of_tiny.py").write_text("SEED = 0", encoding="utf-8")
+    conftest = f"from settings_of_tiny import SEED\n{PROJECT_CONFTEST}"
+    (tmp_path / "audits" / "conftest.py").write_text(conftest, encoding="utf-8")
     rows = [f"film plot good {'bad dull ' * n},positive" for n in range(8)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     done = attnaudit("tiny", "--data", "rows.csv", "--quick", folder=tmp_path)

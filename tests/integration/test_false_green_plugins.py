@@ -150,3 +150,45 @@ def test_a_plugin_that_fails_the_session_last_is_red_in_junit(audited: AuditedPr
     (failure,) = run.junit_failures()
     assert "another plugin made the run fail after the last test" in failure
     audited.assert_not_verified()
+
+
+def test_a_plugin_that_fails_when_pytest_ends_is_red(audited: AuditedProject) -> None:
+    audited.extend("def pytest_unconfigure():\n    raise RuntimeError('too late')\n")
+    run = audited.pytest()
+    assert run.status == 1
+    assert "too late" in run.text
+    assert run.audit["status"] == "failed"
+    assert run.audit["exit_status"] != 0
+    assert run.junit_failures()
+    audited.assert_not_verified()
+
+
+def test_workers_that_read_different_policies_are_red(audited: AuditedProject) -> None:
+    """The second worker reads a policy file that was changed after the first one had read it."""
+    pytest.importorskip("pytest_rerunfailures", reason="pytest-rerunfailures is not installed")
+    policy = '[[check]]\nname = "attention_peak"\nat_most = 0.99\n[[check]]\nname = "token_count"\nat_least = {}\n'
+    audited.write("policy.toml", policy.format(50))
+    audited.write("laxer.toml", policy.format(1))
+    audited.extend(
+        "import os, pathlib, shutil, pytest\n\n@pytest.fixture(autouse=True)\ndef crash_once(check):\n"
+        "    if os.environ.get('PYTEST_XDIST_WORKER') == 'gw0' and 'token' in check.check.id:\n"
+        "        shutil.copy('laxer.toml', 'policy.toml')\n        os._exit(1)\n"
+    )
+    run = audited.pytest("-n1", "--reruns=1", "--policy=policy.toml")
+    assert run.status == 1, run.text
+    assert run.audit["status"] == "failed"
+    assert "The policy was not the same in all processes (sha256" in run.audit["problem"]
+    assert any("The policy was not the same" in failure for failure in run.junit_failures())
+    audited.assert_not_verified()
+
+
+def test_workers_that_measure_different_numbers_are_red(audited: AuditedProject) -> None:
+    """The hash of a model does not cover a tensor that is neither a parameter nor a buffer."""
+    conftest = (audited.root / "conftest.py").read_text(encoding="utf-8")
+    drawn = "import numpy\n    scale = torch.tensor(numpy.random.default_rng().uniform(1, 20), dtype=torch.float32)\n"
+    changed = conftest.replace("torch.manual_seed(0)\n", f"torch.manual_seed(0)\n    {drawn}")
+    audited.write("conftest.py", changed.replace("score(states)[..., 0]", "(score(states)[..., 0] * scale)"))
+    run = audited.pytest("-n2", "--dist=load")
+    assert run.status == 1, run.text
+    assert "The model tiny gave different numbers on rows in gw" in run.audit["problem"]
+    audited.assert_not_verified()

@@ -253,3 +253,69 @@ def test_shuffled_tests_give_the_same_run(audited: AuditedProject, seed: int) ->
     audited.write("test_audit.py", RED)
     run = audited.pytest(f"--randomly-seed={seed}")
     audited.assert_red(run, {LENGTH: "failed: fail: mean token_count"})
+
+
+def test_no_option_leaves_out_a_gate_that_a_conftest_removes(audited: AuditedProject) -> None:
+    """The options select tests, but this gate was collected, and no option deselected it."""
+    audited.write("test_other.py", "def test_ok(): pass\n")
+    removed = {LENGTH: "open: a plugin or a conftest.py removed its test from the run"}
+    silently = (
+        "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'token_count' not in i.name]"
+    )
+    audited.extend(silently)
+    audited.assert_red(audited.pytest(".", "test_other.py::test_ok"), removed)
+    audited.assert_red(audited.pytest("--lf"), removed)
+    aloud = silently.replace(
+        "(items):\n",
+        "(items, config):\n    config.hook.pytest_deselected(items=[i for i in items if 'token' in i.name])\n",
+    )
+    audited.extend(aloud)
+    audited.assert_red(audited.pytest("-m", "not slow"), removed)
+
+
+HELPER = """
+from attnaudit import audit
+
+def made(*checks):
+    @audit(*checks)
+    def test_made(check):
+        check.enforce()
+    return test_made
+"""
+
+
+@pytest.mark.parametrize("uses", ["made twice under one name", "imported as a module"])
+def test_gates_that_are_declared_in_another_module_of_the_project_are_open(audited: AuditedProject, uses: str) -> None:
+    audited.write("helper.py", HELPER)
+    length = 'known.get("token_count")(at_least=50)'
+    if uses == "made twice under one name":
+        code = f"from helper import made\ntest_faithful = made({length})\ntest_faithful = made(PEAK)\n"
+    else:
+        audited.extend(f"from attnaudit.registry import checks as known\ntest_length = made({length})\n", "helper.py")
+        code = "import helper\n\n@audit(PEAK)\ndef test_faithful(check):\n    check.enforce()\n"
+    audited.write("test_audit.py", f"{GREEN.partition('@audit')[0]}{code}")
+    audited.assert_red(audited.pytest(), {LENGTH: "open: no collected test judges this gate"})
+
+
+def test_a_path_without_tests_is_refused(audited: AuditedProject) -> None:
+    """After --model, the shell replaces models/* with several paths, of which pytest takes all but the first."""
+    (audited.root / "models" / "second").mkdir(parents=True)
+    for workers in ((), ("-n", "1")):
+        run = audited.pytest(*workers, ".", "models/second")
+        assert run.status == 4, run.text
+        assert run.audit["status"] == "failed"
+        assert "models/second: pytest looks for tests in this folder, but it contains none" in run.text
+        assert "repeat the option, as in --model first --model second" in run.text
+
+
+def test_an_exception_of_one_function_does_not_cover_the_same_gate_of_another(audited: AuditedProject) -> None:
+    skipped = GREEN.replace(
+        "    check.enforce()", "    pytest.skip('later') if 'token' in check.id else check.enforce()"
+    )
+    skipped = f"import pytest\n{skipped}"
+    excepted = skipped.replace("@audit(PEAK, LENGTH)", '@audit(LENGTH, exceptions={"token_count": "not shown"})')
+    audited.write("test_audit.py", skipped)
+    audited.write("test_other_audit.py", excepted)
+    audited.assert_red(audited.pytest(), {LENGTH: "open: later"})
+    audited.write("test_audit.py", skipped.replace("LENGTH)", "LENGTH, exceptions={'token_count': 'not shown'})"))
+    assert audited.pytest().status == 0

@@ -147,6 +147,14 @@ def test_a_run_without_a_readable_time_is_not_after_anything(reports: Path, caps
         assert created in reason
 
 
+def test_a_run_of_the_future_is_not_after_anything(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be an earlier run, of a machine whose clock is wrong."""
+    consistent_run(reports / NAME, created="2999-01-31T14:05:02+00:00")
+    (reason,) = Verified(capsys, *MODEL, "--after", "1769868302").reasons()
+    assert "The run began at 2999-01-31T14:05:02+00:00, in the future" in reason
+    assert Verified(capsys, *MODEL).status == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -198,7 +198,14 @@ def test_the_plugin_alone_loads_nothing_else_of_the_package(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     modules = ("audit_plugin", "case_collection", "case_reports", "clean_reports", "closing", "command_line", "hooks")
     modules += ("interrupts", "option_actions", "planning_cases", "progress_display", "rerun", "selection", "state")
-    modules += ("displayed_paths", "files_left_out", "junit_file", "mistyped_names", "shown_failures")
+    modules += (
+        "displayed_paths",
+        "files_left_out",
+        "ignored_configuration",
+        "junit_file",
+        "mistyped_names",
+        "shown_failures",
+    )
     light = {"command_parser", "devices", "errors", "formatting", "plugin", "plugin.terminal_summary", "plugin.workers"}
     light |= {f"plugin.{module}" for module in modules}
     assert set(done.stdout.split()) == {"attnaudit", *(f"attnaudit.{name}" for name in light)}

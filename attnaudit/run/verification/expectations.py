@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
@@ -15,6 +15,8 @@ from attnaudit.report.unvalidated import unvalidated_sentence
 from attnaudit.run.verification.declared_checks import is_gate, tables_by_id
 
 RUN_AGAIN = "Run the audit again."
+#: How far the clocks of two machines may differ.
+CLOCKS = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +303,12 @@ def _time_objections(run: RunRecord, after: datetime) -> list[str]:
         return [
             f"The run began at {run.created}, before {after.isoformat(timespec='seconds')} (--after): the audit of "
             "this release did not write this run. Look for the reason in the output of pytest, and run the audit again."
+        ]
+    now = datetime.now(UTC)
+    if created > now + CLOCKS:
+        return [
+            f"The run began at {run.created}, in the future (it is now {now.isoformat(timespec='seconds')}), so "
+            "--after cannot show that it is new. Set the clocks of both machines, and run the audit again."
         ]
     return []
 

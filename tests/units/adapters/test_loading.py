@@ -3,8 +3,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,8 +52,35 @@ def test_the_hash_of_a_model_covers_more_than_its_weights() -> None:
         sha256(encoder=scaled),
         sha256(encoder=_with_scales(2.0)),
         sha256(encoder=_with_scales(4.0)),
+        *(sha256(encoder=_with_settings(Settings(scale))) for scale in (2.0, 4.0)),
+        *(sha256(encoder=_with_settings(SimpleNamespace(scale=scale))) for scale in (2.0, 4.0)),
+        *(sha256(encoder=_with_settings(frozenset({"a", scale}))) for scale in (2.0, 4.0)),
+        *(sha256(encoder=_with_settings([np.int64(scale), Kind.SCALED])) for scale in (2.0, 4.0)),
     ]
-    assert len({sha256(), *others}) == 7
+    assert len({sha256(), *others}) == 15
+    assert sha256(encoder=_with_settings(Settings(2.0))) == sha256(encoder=_with_settings(Settings(2.0)))
+    itself = Settings(1.0)
+    itself.more = itself
+    assert sha256(encoder=_with_settings(itself)) not in others
+    assert sha256(encoder=_with_settings(open)) == sha256(encoder=_with_settings({})) == sha256()
+
+
+@dataclass
+class Settings:
+    scale: float
+    more: object = None
+    _calls: int = 0
+
+
+class Kind(Enum):
+    SCALED = "scaled"
+
+
+def _with_settings(settings: object) -> object:
+    """Return an encoder that keeps its settings in an object."""
+    encoder = parts()["encoder"]
+    encoder.settings = settings  # type: ignore[attr-defined]
+    return encoder
 
 
 def _with_scales(scale: float) -> object:

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from attnaudit.checks import Conicity
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.run.conflicting_parts import conflicts
 from attnaudit.run.measurements_file import write_measurements
+from attnaudit.run.plan import Plan
 from attnaudit.run.run_folder import MeasuredPart, RunFolder
 from tests.consistent_runs import made_up_measurements
 from tests.units.run.whole_runs import write_part
@@ -47,6 +51,41 @@ def test_another_model_or_other_rows_under_the_same_name_are_found(folder: RunFo
     assert "sha256 555555555555 in gw1" in found
     change(folder, "data", sha256="6" * 64)
     assert "The rows of the data set reviews were not the same in all processes" in conflicts(folder)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "agree"), [(1e-6, True), (1e-2, False), ("one row", True), ("undefined", False), ("fewer", False)]
+)
+def test_other_numbers_of_the_same_model_are_found(folder: RunFolder, change: Any, agree: bool) -> None:
+    """A tensor that is neither a parameter nor a buffer is not part of the hash of a model."""
+    measured = made_up_measurements(*PAIR)
+    changed, vectors = measured.scalars["uniform.tvd"].copy(), measured.vectors
+    if change == "one row":  # rounding may break a tie
+        changed[5] += 1e-3
+    elif change == "undefined":
+        changed[5:10] = np.nan
+    elif change == "fewer":
+        vectors = {"attention": [row[:1] for row in vectors["attention"]]}
+    else:
+        changed += change
+    others = replace(measured, scalars={**measured.scalars, "uniform.tvd": changed}, vectors=vectors)
+    write_measurements(others, folder.numbers_of(folder.read_parts()[1]))
+    found = conflicts(folder)
+    if agree:
+        assert found == []
+    else:
+        assert "The model release gave different numbers on reviews in gw0 and gw1" in found[0]
+
+
+def test_another_policy_is_found(folder: RunFolder) -> None:
+    """Between the start of two workers, the policy file or the code of a check may change."""
+    for worker, threshold in (("gw0", 0.9), ("gw1", 0.8)):
+        policy = effective_policy([Conicity(at_most=threshold)])
+        folder.write_plan(Plan(effective_policy=policy), worker=worker)
+    folder.write_plan(Plan(), worker="gw2")  # a worker with usage errors
+    (found,) = conflicts(folder)
+    assert "The policy was not the same in all processes" in found
+    assert "in gw0, sha256" in found
 
 
 @pytest.mark.parametrize(("hashed", "agree"), [("rows", False), ("audited rows", True)])

@@ -15,7 +15,8 @@ pytest.importorskip("accelerate", reason="needs accelerate: pip install 'attnaud
 
 from attnaudit.adapters.dispatched_models import input_device, is_dispatched, place
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.loading import configuration_text, fingerprint
+from attnaudit.adapters.loading import fingerprint
+from attnaudit.adapters.model_configuration import configuration_text
 from attnaudit.conformance import quick
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, AuditError, ModelError

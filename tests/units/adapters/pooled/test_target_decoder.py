@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.loading import configuration_text
+from attnaudit.adapters.model_configuration import configuration_text
 from attnaudit.conformance import quick
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
