@@ -151,8 +151,8 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
         return ""
     if groups.effective >= FEW_GROUPS:
         return (
-            f"a rare class has as much weight as the others, so the {len(groups)} sources give only as "
-            f"much information as {effective:.1f} sources with equally many rows of every class"
+            f"a rare class has as much weight as the others, but its rows give only as much information as "
+            f"{effective:.1f} of the {len(groups)} sources"
         )
     if len(groups) < FEW_GROUPS:
         return f"there are only {len(groups)} independent sources"
