@@ -119,6 +119,7 @@ CANDIDATE_SPECS = (
     _other("TotalEffect", "used", on="probabilities", quick=True, transformers=True),
     _other("Pointing", "points", on="logits", measure="share", quick=True, transformers=True),
     _other("Pointing", "points", on="probabilities", quick=True, transformers=True),
+    _other("HeldSufficiency", "points", quick=True, transformers=True),
     _other("UniformFragility", "used", measure="tvd"),
     _other("UniformFragility", "used", measure="f1_drop", quick=True, reported=True, transformers=True),
     _other("PermutationFragility", "used", measure="tvd", quick=True, reported=True, transformers=True),

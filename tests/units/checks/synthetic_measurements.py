@@ -75,6 +75,10 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     m.facts["adversarial.method"] = "exact"
     add_erasure(m, random)
     add_effects(m, random)
+    kept = np.random.default_rng(seed + 2)
+    m.scalars["attended_tokens.all"] = kept.gamma(4, 1, n)
+    m.scalars["attended_tokens.others"] = m.scalars["attended_tokens.all"] * kept.uniform(0, 1.2, n)
+    m.scalars["attended_tokens.number"] = kept.integers(1, 4, n).astype(np.float64)
     return m
 
 

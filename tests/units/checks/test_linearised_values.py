@@ -22,6 +22,7 @@ GATES: list[Check] = [
     checks.Pointing(severity="report", on="logits", measure="share"),
     checks.Pointing(severity="report", on="logits", measure="plain"),
     checks.Pointing(severity="report", on="logits"),
+    checks.HeldSufficiency(severity="report"),
     checks.Agreement(severity="report"),
     checks.TokenProbability(severity="report"),
 ]
