@@ -1,8 +1,9 @@
 """Registries, which find models, data sets, checkpoint formats, measures and checks by name.
 
 Objects are registered by a decorator, such as `@models.register("name")`, or by an entry point of an installed package.
-Some registries also import all modules of a package of attnaudit, and these modules register their objects with the
-decorator. Nothing is imported before it is needed.
+If an entry point leads to an object with a decorator, both must give it the same name. Checks and measures need the
+decorator. Some registries also import all modules of a package of attnaudit, and these modules register their objects
+with the decorator. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from attnaudit.code_identity.defining_file import defining_file
 from attnaudit.errors import AuditError, nearest
 
 T = TypeVar("T")
+#: The names of attnaudit's own modules begin with this.
+OWN_MODULES = "attnaudit."
 
 
 @lru_cache(maxsize=16)
@@ -49,14 +52,26 @@ class Registry(Generic[T]):
         group: The name of the group of entry points that provide further objects.
         package: The name of a package whose modules register objects when they are imported; None for no package.
         decorator: The name under which users import `register`, for messages; "" if they do not.
+        remedy: A function that says what to do about an object of an entry point that no decorator has registered, as
+            the end of a sentence; "" if the object can be used without a decorator. By default, every object can.
     """
 
-    def __init__(self, kind: str, group: str, *, package: str | None = None, decorator: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        *,
+        package: str | None = None,
+        decorator: str = "",
+        remedy: Callable[[object], str] = lambda _item: "",
+    ) -> None:
         self.kind = kind
         self.group = group
         self._package = package
         self._decorator = decorator
+        self._remedy = remedy
         self._known: dict[str, T] = {}
+        self._decorated: set[str] = set()  # the names that a decorator gave
         self._origin: dict[str, str] = {}
         self._file: dict[str, str] = {}
 
@@ -90,13 +105,14 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' is registered twice, in {self._file[name]} and in {file}. Rename one of "
                     "them."
                 )
-            installed = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
-            if installed is not None and installed.value.replace(":", ".") != origin:
+            installed = None if origin.startswith(OWN_MODULES) else self._entry_points().get(name)
+            if installed is not None and not _may_lead_to(installed, origin):
                 raise AuditError(
                     f"{self.kind} '{name}' is registered twice, by {installed.value} of an installed package and by "
                     f"{origin}. Rename one of them."
                 )
             self._known[name] = item
+            self._decorated.add(name)
             self._origin[name] = origin
             if file:
                 self._file[name] = file
@@ -135,30 +151,104 @@ class Registry(Generic[T]):
         """Return the object that is registered under a name.
 
         Raises:
-            AuditError: No object has this name, or its entry point cannot be imported. For an unknown name, the message
-                suggests similar ones.
+            AuditError: No object has this name. The message suggests similar names. Or its entry point has another name
+                than the object, leads to an object that cannot be used, or cannot be imported.
         """
+        if name not in self._known:
+            self._import_modules()
         if name in self._known:
+            self._refuse_other_key(name)
             return self._known[name]
-        self._import_modules()
-        if name in self._known:
-            return self._known[name]
+        if name not in self._entry_points():
+            _installed.cache_clear()  # A package may have been installed since.
         point = self._entry_points().get(name)
         if point is None:
-            _installed.cache_clear()  # A package may have been installed since.
-            point = self._entry_points().get(name)
+            raise AuditError(f"Unknown {self.kind} '{name}'. {self.suggestion(name)}")
+        return self._load(point)
+
+    def suggestion(self, name: str) -> str:
+        """Return a sentence about an unknown name, which suggests similar names.
+
+        If an entry point with another name leads to an object with this name, the sentence is about the entry point.
+        """
+        point = next((one for one in self._entry_points().values() if one.attr == name), None)
         if point is None:
-            raise AuditError(f"Unknown {self.kind} '{name}'. {nearest(name, self.names())}")
+            return nearest(name, self.names())
+        try:
+            self._load(point)
+        except AuditError as error:
+            return str(error)
+        return f"Did you mean '{point.name}'?"
+
+    def _load(self, point: EntryPoint) -> T:
+        """Import the object of an entry point, and register it if no decorator has done so.
+
+        Raises:
+            AuditError: The object cannot be imported or used, or a decorator has given it another name.
+        """
+        name, place = point.name, f"{self.kind} '{point.name}' ({point.value})"
         try:
             item: T = point.load()
         except Exception as error:
             raise AuditError(
-                f"{self.kind} '{name}' ({point.value}) cannot be imported: {type(error).__name__}: {error}. "
-                "Reinstall the package that provides it."
+                f"{place} cannot be imported: {type(error).__name__}: {error}. Fix or reinstall the package "
+                "that provides it."
             ) from error
+        names = [known for known, other in self._known.items() if other is item and known in self._decorated]
+        if name in names:
+            return item
+        if names:
+            raise AuditError(self._other_key(point, names[0]))
+        if name in self._known:
+            raise AuditError(
+                f"{place}: another object, {self._origin[name]}, is registered under this name. Rename one of them."
+            )
+        remedy = self._remedy(item)
+        if remedy:
+            raise AuditError(f"{place} is {_described(item)}; {remedy}.")
         self._known[name] = item
-        self._origin[name] = point.value
+        self._origin[name] = point.value.replace(":", ".")
         return item
+
+    def _refuse_other_key(self, name: str) -> None:
+        """Raise AuditError if the entry point of a registered object has another name than the object.
+
+        Whether such an object was found would otherwise depend on whether its module had already been imported.
+        """
+        origin = self._origin.get(name, OWN_MODULES)
+        if origin.startswith(OWN_MODULES) or name not in self._decorated or name in self._entry_points():
+            return
+        for point in self._entry_points().values():
+            if point.value.replace(":", ".") == origin and point.name not in self._decorated:
+                raise AuditError(self._other_key(point, name))
+
+    def _other_key(self, point: EntryPoint, name: str) -> str:
+        """Return the message about an entry point that leads to an object which is registered under another name."""
+        return (
+            f"{self.kind} '{name}': its entry point is named '{point.name}'; expected the same name. In the group "
+            f'{self.group} of the package that provides it, write {name} = "{point.value}", and reinstall the package.'
+        )
+
+
+def _may_lead_to(point: EntryPoint, origin: str) -> bool:
+    """Return whether an entry point names an object, or a package that may import the object from a module inside it.
+
+    Args:
+        point: The entry point.
+        origin: The module and the name of the object.
+    """
+    return point.value.replace(":", ".") == origin or origin.rpartition(".")[0].startswith(f"{point.module}.")
+
+
+def _described(item: object) -> str:
+    """Return what kind of object an entry point leads to, such as "a function"."""
+    if inspect.isclass(item):
+        return "a class"
+    if inspect.isroutine(item):
+        return "a function"
+    if inspect.ismodule(item):
+        return "a module"
+    return f"an object of type {type(item).__name__}"
 
 
 def register_dataset(name: str, *, order: str | None = None) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
@@ -197,13 +287,45 @@ def has_random_order(registered: object) -> bool:
     return getattr(registered, "attnaudit_order", None) == "random"
 
 
-models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models", decorator="attnaudit.register_model")
-datasets: Registry[Callable[[], Any]] = Registry(
-    "data set", "attnaudit.datasets", decorator="attnaudit.register_dataset"
+def _remedy_of_model(item: object) -> str:
+    return "" if callable(item) else "expected a function without arguments that returns a model adapter"
+
+
+def _remedy_of_dataset(item: object) -> str:
+    return "expected a function that returns or yields rows" if inspect.ismodule(item) else ""
+
+
+def _remedy_of_format(item: object) -> str:
+    missing = [name for name in ("recognises", "load") if not callable(getattr(item, name, None))]
+    expected = "expected a module with the functions recognises(folder) and load(folder)"
+    return f"{expected}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+
+
+def _remedy_of_measure(item: object) -> str:
+    return (
+        'decorate it with @measure("name")' if callable(item) else 'expected a function decorated with @measure("name")'
+    )
+
+
+def _remedy_of_check(item: object) -> str:
+    if inspect.isclass(item):
+        return "decorate it with @checks.registered"
+    return "decorate it with @checks.check" if callable(item) else "expected a function decorated with @checks.check"
+
+
+models: Registry[Callable[[], Any]] = Registry(
+    "model", "attnaudit.models", decorator="attnaudit.register_model", remedy=_remedy_of_model
 )
-checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")
-measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.measures")
-checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks.builtin")
+datasets: Registry[Callable[[], Any]] = Registry(
+    "data set", "attnaudit.datasets", decorator="attnaudit.register_dataset", remedy=_remedy_of_dataset
+)
+checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints", remedy=_remedy_of_format)
+measures: Registry[Any] = Registry(
+    "measure", "attnaudit.measures", package="attnaudit.measures", remedy=_remedy_of_measure
+)
+checks: Registry[Any] = Registry(
+    "check", "attnaudit.checks", package="attnaudit.checks.builtin", remedy=_remedy_of_check
+)
 
 
 def begin_project() -> None:

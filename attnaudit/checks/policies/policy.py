@@ -102,7 +102,7 @@ def from_tables(
             )
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
-            raise UnknownCheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")
+            raise UnknownCheckError(f"{place}: unknown check name {name!r}. {checks.suggestion(str(name))}")
         own = {key: value for key, value in table.items() if key not in ("name", MARGIN)}
         check = _declare(name, {**(defaults or {}), **own}, f"{place} ({name})")
         declared.append(check)
@@ -215,7 +215,10 @@ def _paired(check: Check, margin: Any, baseline: BaselineSettings | None, place:
 
 def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
     """Declare the check that is registered under a name. Errors begin with `place`."""
-    factory = checks.get(name)
+    try:
+        factory = checks.get(name)
+    except AuditError as error:
+        raise CheckError(f"{place}: {error}") from error
     known = tuple(factory.argument_names())
     for key in arguments:
         if key not in known and key != SAMPLED_UNITS:  # the check says why it does not support samples
