@@ -12,6 +12,7 @@ from torch import Tensor
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.columns import Columns
+from attnaudit.engine.measurements import ALWAYS
 from attnaudit.engine.planning import PlannedMeasure
 from attnaudit.engine.ragged_columns import Array
 from attnaudit.engine.shard_numbers import Rows
@@ -111,6 +112,33 @@ class ColumnStore:
         starts, kept = (counts.cumsum() - counts)[order], counts[order]
         places = np.arange(kept.sum()) + np.repeat(starts - (kept.cumsum() - kept), kept)
         return Rows(values[places], np.where(latest >= 0, counts[latest], 0))
+
+
+def require_columns(columns: object, planned: PlannedMeasure) -> None:
+    """Require that a measure returned columns, and that their names begin with the name of the measure.
+
+    A check sees only the columns that are named after the measures that it needs.
+
+    Args:
+        columns: what the measure returned for a batch.
+        planned: the measure.
+
+    Raises:
+        CheckError: the measure returned something else, or a column has another name.
+    """
+    name = planned.measure.name
+    if not isinstance(columns, Columns):
+        found = "None" if columns is None else f"an object of type {type(columns).__name__}"
+        raise CheckError(
+            f"measure '{name}' returned {found}; expected Columns. Import Columns from attnaudit.measures, and return, "
+            "for example, Columns(scalars={request.name: values})."
+        )
+    for column in (*columns.scalars, *columns.tokens, *columns.vectors):
+        if column != name and not column.startswith(f"{name}.") and column not in ALWAYS:
+            raise CheckError(
+                f"measure '{name}' returned the column '{column}'; expected '{name}', or this name with a suffix, such "
+                f"as '{name}.{column}'. Write request.name, or f\"{{request.name}}.{column}\"."
+            )
 
 
 def _require_shapes(columns: Columns, planned: PlannedMeasure, batch: tuple[int, ...]) -> None:

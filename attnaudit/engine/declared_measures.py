@@ -292,7 +292,12 @@ def measure(
 
     Returns:
         A decorator, which replaces the function or class with its declaration.
+
+    Raises:
+        CheckError: the name is missing.
     """
+    if not isinstance(name, str):
+        raise CheckError(f'measure: found {name!r}; expected a name. Write @attnaudit.measures.measure("name").')
 
     def declare(body: BatchFunction | type[StatefulMeasure]) -> MeasureDeclaration:
         declaration = MeasureDeclaration(

@@ -24,19 +24,20 @@ from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.batches.attention_view import AttentionView
 from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.batches.batch_sizes import tokens_per_pass
-from attnaudit.engine.batches.clean_pass import CleanPass, Unit
+from attnaudit.engine.batches.clean_pass import NEEDS_GRADIENTS, CleanPass, Unit
 from attnaudit.engine.batches.scopes import scope_of
 from attnaudit.engine.batches.shared_work import Spent
-from attnaudit.engine.column_store import ColumnStore
+from attnaudit.engine.column_store import ColumnStore, require_columns
 from attnaudit.engine.columns import Columns
+from attnaudit.engine.declared_measures import Request, StatefulMeasure
 from attnaudit.engine.encoding_ahead import EncodingAhead
 from attnaudit.engine.memory_use import MemoryMeter
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
-from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
+from attnaudit.engine.planning import PlannedMeasure, capabilities_for, refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
 from attnaudit.engine.unit_strings import EncodedInstances, encode_instances, encodes_on_cpu
-from attnaudit.errors import AdapterError
+from attnaudit.errors import AdapterError, CheckError
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
@@ -329,11 +330,31 @@ class ShardMeasurer:
             required = by_reading[planned.reading] if depends else shared
             capabilities = capabilities_for(self.adapter, self.unit)
             request = planned.measure.request(required, capabilities, views_of[planned.measure.name])
-            columns = state.compute(views[planned.reading], request)
+            columns = _computed(state, views[planned.reading], request, planned)
             for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
                 known.update(columns)
             store.add(batch, columns, planned)
             spent.add(planned.name)
+
+
+def _computed(state: StatefulMeasure, view: AttentionView, request: Request, planned: PlannedMeasure) -> Columns:
+    """Return the columns that a measure computes for one batch.
+
+    Raises:
+        CheckError: the measure did not return such columns, or it uses gradients without declaring it.
+    """
+    measure = planned.measure
+    view.batch.without_gradients = "" if measure.gradients else measure.name
+    try:
+        columns = state.compute(view, request)
+    except RuntimeError as error:
+        if measure.gradients or "does not require grad" not in str(error):
+            raise
+        raise CheckError(NEEDS_GRADIENTS.format(measure=measure.name, what="the model's output")) from error
+    finally:
+        view.batch.without_gradients = ""
+    require_columns(columns, planned)
+    return columns
 
 
 def _refuse_invalid_logits(batch: Batch) -> None:

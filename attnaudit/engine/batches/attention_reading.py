@@ -18,14 +18,16 @@ from torch import Tensor
 from attnaudit.adapters import protocol
 from attnaudit.adapters.optional_methods import SharingAdapter
 from attnaudit.adapters.protocol import TEXT, Site
-from attnaudit.adapters.site_selection import at_query
+from attnaudit.adapters.site_selection import at_query, run_for
 from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.batches.batched_influences import batched_influences, squared_norms
-from attnaudit.engine.batches.clean_pass import differentiable
+from attnaudit.engine.batches.clean_pass import NEEDS_GRADIENTS, differentiable
 from attnaudit.engine.batches.explanations import explanation_scores, mean_over_queries
-from attnaudit.engine.batches.logits import equal_within_rounding, sizes_of_logits
+from attnaudit.engine.batches.failures import refuse_not_finite
+from attnaudit.engine.batches.logits import equal_within_rounding, log_odds, sizes_of_logits
 from attnaudit.engine.batches.scopes import Scope, scope_of
 from attnaudit.engine.batches.shared_work import SharesWork, shared_result
+from attnaudit.errors import CheckError
 from attnaudit.readings import PREDICTED, Reading, named
 
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
@@ -220,19 +222,32 @@ class AttentionReading(SharesWork):
 
     # -- gradients ------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def gradient(self) -> tuple[Tensor, Tensor]:
         """Gradients of f, the probability of the predicted class.
 
         They are ∂f/∂E, (B, T, d), with respect to the embeddings, and ∂f/∂h, (B, T, m), with respect to the hidden
         states. Gradients also flow through the attention weights. Convert them to float64 before you compute with them,
         because they may be in the precision of the model.
+
+        Raises:
+            CheckError: the measure that is being computed does not declare gradients=True.
         """
+        self._require_gradients("the prediction (view.gradient)")
+        return self._gradient
+
+    @cached_property
+    def _gradient(self) -> tuple[Tensor, Tensor]:
         return self.batch.gradients[""], self.batch.gradients[self.site.key]
 
-    @shared_result
+    @property
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
         """The same gradients as `gradient`, but with the attention weights treated as constants."""
+        self._require_gradients("the prediction (view.gradient_attention_detached)")
+        return self._gradient_attention_detached
+
+    @shared_result
+    def _gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]
@@ -245,6 +260,69 @@ class AttentionReading(SharesWork):
             leaves = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
         return self.batch.of_probability(at_inputs), self.batch.of_probability(at_hidden)
+
+    def _require_gradients(self, what: str) -> None:
+        if self.batch.without_gradients:
+            raise CheckError(NEEDS_GRADIENTS.format(measure=self.batch.without_gradients, what=what))
+
+    def logits_at_embeddings(self, embeddings: Tensor) -> Tensor:
+        """Return the logits for other embeddings of the text, from one forward pass.
+
+        The attention weights are computed from these embeddings. Padding and special tokens remain what they are, and
+        the embeddings of other streams, such as a query, are those of the clean pass.
+
+        Args:
+            embeddings: (B, T, d) embeddings, in the form of `embeddings["text"]`.
+
+        Returns:
+            (B, C) logits, float64. They are differentiable with respect to `embeddings` if these require gradients and
+            the measure that is being computed declares gradients=True.
+
+        Raises:
+            CheckError: the embeddings have another shape.
+            AdapterError: the logits are not finite. The message names the row.
+        """
+        clean = {stream: embedded.detach() for stream, embedded in self.embeddings.items()}
+        expected, given = tuple(clean[TEXT].shape), tuple(embeddings.shape)
+        if given != expected:
+            raise CheckError(
+                f"view.logits_at_embeddings: the embeddings have shape {given}; expected {expected}, the shape of "
+                'view.embeddings["text"].'
+            )
+        # `self.embeddings` require gradients if another measure declares them, which must not change this result.
+        needs_graph = embeddings.requires_grad and not self.batch.without_gradients
+        self.batch.count_forward(len(self.instances))
+        with differentiable(self.device) if needs_graph else torch.no_grad():
+            changed = {**clean, TEXT: embeddings.to(clean[TEXT])}
+            logits = run_for(self.adapter, self.inputs, (), embeddings=changed).logits.double()
+        refuse_not_finite(logits, self.instances, "at other embeddings", given=embeddings)
+        if logits.requires_grad:
+            logits.register_hook(  # type: ignore[no-untyped-call]
+                lambda _: self.batch.count("backward", "backward_rows", len(self.instances))
+            )
+        return logits
+
+    def predicted_log_odds(self, logits: Tensor) -> Tensor:
+        """Return the log-odds log(p / (1 - p)) of the class that the clean pass predicts.
+
+        Args:
+            logits: (B, C) logits. A single sigmoid logit is the log-odds of class 1.
+
+        Returns:
+            (B,) log-odds, float64, differentiable with respect to the logits.
+        """
+        return log_odds(logits, self.predicted)
+
+    def sum_by_unit(self, values: Tensor) -> Tensor:
+        """Sum numbers of tokens over the tokens of each unit, such as a word.
+
+        Args:
+            values: (B, T) one number per token. Those of special tokens and padding are ignored.
+
+        Returns:
+            (B, T) sums at the first token of each unit, where `real` is True; 0 elsewhere.
+        """
+        return self.batch.sum_by_unit(values)
 
     def unit_norms(self, gradient: Tensor) -> Tensor:
         """Compute the Euclidean norm (B, T) of each unit's gradient from the gradients (B, T, d) of the tokens.
@@ -280,6 +358,7 @@ class AttentionReading(SharesWork):
             (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i. If the trace
             has the states before a final normalisation layer (`Trace.before_norm`), h_p is such a state.
         """
+        self._require_gradients("the hidden states (view.influence)")
         if self.adapter.capabilities.influences or self._batches_gradients:
             return self._influence_from_block(position)
         self.batch.count("backward", "backward_rows", len(self.instances))

@@ -43,6 +43,8 @@ PROGRESS_AFTER_SECONDS = 5.0
 #: The smallest derivative of a probability with respect to its log-odds. Importance is normalised over the tokens, so a
 #: larger derivative changes nothing, but a gradient that rounds to 0 would be undefined.
 LEAST_SLOPE = 1e-20
+#: The error of a measure that differentiates without declaring it.
+NEEDS_GRADIENTS = "measure '{measure}' computes gradients of {what}; add gradients=True to @measure."
 
 
 @contextmanager
@@ -78,6 +80,9 @@ class CleanPass(SharesWork):
             the model, call it as well. None to report no progress.
         scopes: the scopes whose attention the clean pass needs; None for all sites and queries.
         inputs: the result of `collate` for the instances; None to call it.
+
+    Attributes:
+        without_gradients: the name of the measure that is being computed, if it may not use gradients; otherwise "".
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class CleanPass(SharesWork):
         self.progress = progress
         self.scopes = scopes
         self.started = time.monotonic()
+        self.without_gradients = ""
         self.inputs: Inputs = adapter.collate(instances) if inputs is None else inputs
 
     def report_progress(self, done: int, total: int, note: str) -> None:
