@@ -102,8 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the name of the program; None for the command line of the process.
 
     Returns:
-        The exit status of the command. It is 0 after printing help; 1 after an AuditError, after a call of sys.exit()
-        in the user's code, and if the output pipe was closed; and 130 after Ctrl-C.
+        The exit status of the command. It is 0 after printing help; 2 after an AuditError about an option; 1 after
+        another AuditError, after a call of sys.exit() in the user's code, and if the output pipe was closed; and 130
+        after Ctrl-C.
 
     Raises:
         SystemExit: With status 2 if argparse cannot parse the command line, and with status 0 after --help and
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = importlib.import_module(COMMANDS[chosen].module).run(options)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
-        return 1
+        return error.exit_status
     except SystemExit as ended:  # raised by a conftest, a model or a data set: the commands never raise it
         print(
             f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "

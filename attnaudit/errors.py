@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import stat
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from attnaudit.formatting import terminal_safe
@@ -23,7 +24,13 @@ class AuditError(Exception):
     Args:
         message: What is wrong, what was expected and how to fix it. `shown_error` joins it into one line.
         lines: Lines that are shown below the message, such as an example or the items of a list.
+
+    Attributes:
+        exit_status: The exit status of a command that the error ends: 1, or 2 if the command has not begun its work
+            because an option is invalid (see `invalid_input`).
     """
+
+    exit_status = 1
 
     def __init__(self, message: object = "", *, lines: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -31,6 +38,19 @@ class AuditError(Exception):
 
     def __str__(self) -> str:
         return "\n".join((super().__str__(), *self.lines))
+
+
+@contextmanager
+def invalid_input() -> Iterator[None]:
+    """Give the errors inside the context the exit status 2.
+
+    A command validates its options and the files that they name in this context, before it begins its work.
+    """
+    try:
+        yield
+    except AuditError as error:
+        error.exit_status = 2
+        raise
 
 
 class DataError(AuditError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from attnaudit.errors import ReportError
+from attnaudit.errors import ReportError, invalid_input
 from attnaudit.formatting import one_line, terminal_safe
 from attnaudit.run.run_choice import newest_run, require_run_folder
 
 FILE = "comparison.html"
 STATUS = (
-    "Exit status: 0 if the comparison was written, whatever it shows; 1 if the runs cannot be compared. To block a "
-    "release that is worse than the last one, use a baseline."
+    "Exit status: 0 if the comparison was written, whatever it shows; 1 if the runs cannot be compared; 2 if an option "
+    "is invalid or a folder does not exist. To block a release that is worse than the last one, use a baseline."
 )
 
 
@@ -55,11 +55,12 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.run.comparison.compare_runs import compare_runs
     from attnaudit.run.comparison.run_pairs import Names
 
-    given = (Path(one) for one in (options.base, options.candidate))
-    base, candidate = (newest_run(require_run_folder("compare", one)) for one in given)
+    with invalid_input():
+        given = [require_run_folder("compare", Path(one)) for one in (options.base, options.candidate)]
+        if options.out is not None and Path(options.out).suffix.lower() not in (".html", ".htm"):
+            raise ReportError(f"--out {options.out}: expected a file that ends in .html.")
+    base, candidate = map(newest_run, given)
     page_file = candidate / FILE if options.out is None else Path(options.out)
-    if page_file.suffix.lower() not in (".html", ".htm"):
-        raise ReportError(f"--out {page_file}: expected a file that ends in .html.")
     names = Names(base=options.base_model, candidate=options.candidate_model)
     comparison = compare_runs(base, candidate, names)
     page, files = write_comparison(comparison, (base, candidate), page_file)

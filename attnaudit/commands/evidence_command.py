@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from attnaudit.errors import ReportError, require_reachable
+from attnaudit.errors import ReportError, invalid_input, require_reachable
 from attnaudit.formatting import INVISIBLE, one_line
 from attnaudit.processes import replace_file
 from attnaudit.release_evidence.dated_report import dated_report
@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-model-card", action="store_true", help="do not write model-card.md")
     parser.epilog = (
         "Exit status: 0 if the files are written and the result is PASSED or WARNED; 1 if the result is FAILED; "
-        "1, without writing anything, if the run is not complete or was edited; 2 if an option is missing."
+        "1, without writing anything, if the run is not complete or was edited; 2 if an option is missing or invalid, "
+        "or if there is no such folder."
     )
     parser.set_defaults(run=run)
 
@@ -65,11 +66,15 @@ def run(options: argparse.Namespace) -> int:
             all other cases, no file is written.
     """
     given, paths = Path(options.folder), [Path(one) for one in options.subject]
-    _require_url(options.url)
+    with invalid_input():
+        _require_url(options.url)
+        if options.out is not None:
+            _require_separate(Path(options.out), paths)
     if options.out is not None:  # it may contain the evidence about another run
-        _require_separate(Path(options.out), paths)
         _remove_earlier(Path(options.out))
-    folder = newest_run(require_run_folder("evidence", given))
+    with invalid_input():
+        require_run_folder("evidence", given)
+    folder = newest_run(given)
     out = folder / "evidence" if options.out is None else Path(options.out)
     _require_separate(out, paths)
     if not options.no_model_card:

@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from attnaudit.errors import ReportError, did_you_mean
+from attnaudit.errors import ReportError, did_you_mean, invalid_input
 from attnaudit.formatting import terminal_safe
 from attnaudit.run.run_choice import newest_run, require_run_folder
 
@@ -35,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
         ReportError: The folder does not exist or contains no run, the run has no report, no measurements or no such
             instance, or no browser could be started.
     """
-    report = newest_run(require_run_folder("explore", Path(options.folder))) / "report.html"
+    with invalid_input():
+        given = require_run_folder("explore", Path(options.folder))
+    report = newest_run(given) / "report.html"
     if not report.is_file():
         raise ReportError(f"{report}: the file does not exist. Build it with `attnaudit report {report.parent}`.")
     if not (report.parent / "measurements.parquet").is_file():
@@ -43,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
             f"{report.parent}: the folder has no measurements.parquet, so its report has no instances to explore."
         )
     if options.instance is not None:
-        _require_instance(options.instance, report.parent / "measurements.parquet")
+        with invalid_input():
+            _require_instance(options.instance, report.parent / "measurements.parquet")
     fragment = "explorer" if options.instance is None else f"instance={quote(options.instance, safe='')}"
     address = f"{report.resolve().as_uri()}#{fragment}"
     print(terminal_safe(address))

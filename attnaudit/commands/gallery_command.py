@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnaudit import __version__
 from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, invalid_input
 from attnaudit.formatting import terminal_safe
 from attnaudit.progress import progress_bar
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "place. Write a page with pictures for every mechanism and every reproduced paper. Run the command again to "
         "resume: finished models are kept."
     )
+    parser.epilog = "Exit status: 0 if the pages were written; 2 if an option is invalid; 1 after any other error."
     add_folder_option(parser, "--out", "folder of the pages and gallery.json", default=OUT)
     parser.add_argument(
         "--render", action="store_true", help="only rebuild the pages from gallery.json; trains nothing"
@@ -60,11 +61,13 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.research.gallery.make_gallery import make_gallery, write_pages
     from attnaudit.research.study.report_files import record_json, write_files
 
-    if options.jobs < 1:
-        raise AuditError(f"--jobs {options.jobs}: expected at least 1.")
-    require_writable_folder("--out", options.out)
+    with invalid_input():
+        if options.jobs < 1:
+            raise AuditError(f"--jobs {options.jobs}: expected at least 1.")
+        require_writable_folder("--out", options.out)
+        if not options.render:
+            require_writable_folder("--models", options.models)
     if not options.render:
-        require_writable_folder("--models", options.models)
         with progress_bar("gallery", unit="models", print_notes=True) as progress:
             gallery = make_gallery(
                 options.models,

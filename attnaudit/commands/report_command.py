@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from attnaudit.errors import invalid_input
 from attnaudit.formatting import terminal_safe
 from attnaudit.report import write_pages
 from attnaudit.run.baselines.baseline_runs import compare_with_baselines
@@ -33,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
         ReportError: The folder does not exist, contains no run that has ended, or cannot be written to. Or its files
             were edited after the run.
     """
-    folder = newest_run(require_run_folder("report", Path(options.folder)))
+    with invalid_input():
+        given = require_run_folder("report", Path(options.folder))
+    folder = newest_run(given)
     run = read_unedited(folder)
     write_pages(folder, run, compare_with_baselines(run, folder))
     print(terminal_safe(str(folder / "report.html")))

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnaudit.errors import ModelError
+from attnaudit.errors import ModelError, invalid_input
 
 
 @contextlib.contextmanager
@@ -26,7 +26,8 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
         ModelError: The path is a file, the folder cannot be written, the folder is not empty although `overwrite` is
             False, or it contains a checkpoint of the other kind.
     """
-    _refuse_contents(folder, overwrite=overwrite, pretrained=pretrained)
+    with invalid_input():
+        _refuse_contents(folder, overwrite=overwrite, pretrained=pretrained)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         try:
@@ -34,10 +35,11 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise ModelError(
-                f"--out {folder}: this folder cannot be written ({error.strerror}). Give a folder that you may write "
-                "to."
-            ) from error
+            with invalid_input():
+                raise ModelError(
+                    f"--out {folder}: this folder cannot be written ({error.strerror}). Give a folder that you may "
+                    "write to."
+                ) from error
         yield
     except BaseException:
         with contextlib.suppress(OSError):

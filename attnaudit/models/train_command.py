@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attnaudit.errors import AuditError, DataError, nearest
+from attnaudit.errors import AuditError, DataError, invalid_input, nearest
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.models.base_encoders import find
 from attnaudit.models.output_folder import reserved
@@ -51,11 +51,13 @@ def run(options: argparse.Namespace) -> int:
         The exit status, 0.
 
     Raises:
-        AuditError: The options, the data or the folder are invalid, or training fails. No checkpoint is then written.
+        AuditError: The options, the data or the folder are invalid (exit status 2), or training fails (exit status 1).
+            No checkpoint is then written.
     """
-    _refuse_options_of_the_other_kind(options)
-    base = find(options.base) if options.base is not None else None
-    data = _load_data(options)
+    with invalid_input():
+        _refuse_options_of_the_other_kind(options)
+        base = find(options.base) if options.base is not None else None
+        data = _load_data(options)
     with reserved(options.out, overwrite=options.overwrite, pretrained=base is not None):
         size = _train_reference_model(options, data) if base is None else _fine_tune(options, base, data)
     out = terminal_safe(str(options.out))
@@ -126,7 +128,10 @@ def _train_reference_model(options: argparse.Namespace, data: TrainingData) -> i
     from attnaudit.models.training import train
     from attnaudit.models.vocabulary import RESERVED
 
-    job = _training_job(options, data)
+    with invalid_input():
+        job = _training_job(options, data)
+        job.architecture.check()
+        job.settings.check()
     state_file, vectors = job.state_file, job.settings.vectors
     assert state_file is not None
     state = state_file.load()
@@ -184,7 +189,9 @@ def _fine_tune(options: argparse.Namespace, base: Base, data: TrainingData) -> i
     from attnaudit.models.fine_tuning import FineTuningSettings, fine_tune
     from attnaudit.models.pretrained import save
 
-    settings = FineTuningSettings(**setting_values(options))
+    with invalid_input():
+        settings = FineTuningSettings(**setting_values(options))
+        settings.check()
     start = time.monotonic()
     with progress_bar("training", print_notes=True) as progress:
         tuned = fine_tune(base, data, settings=settings, progress=progress)

@@ -46,11 +46,11 @@ def test_the_example_conftest_of_init_is_valid_and_not_active(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "status", "message"),
     [
-        (("init", "n" * 300), "File name too long"),
-        (("report", "file.txt"), "attnaudit: file.txt: this is a file. Expected the folder of a run"),
-        (("verify", "file.txt", "--model", "demo"), "- file.txt: this is a file. Expected the folder of a run"),
+        (("init", "n" * 300), 1, "File name too long"),
+        (("report", "file.txt"), 2, "attnaudit: file.txt: this is a file. Expected the folder of a run"),
+        (("verify", "file.txt", "--model", "demo"), 1, "- file.txt: this is a file. Expected the folder of a run"),
     ],
 )
 def test_a_path_of_the_wrong_kind_is_one_clear_error(
@@ -58,11 +58,12 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
+    status: int,
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.txt").write_text("")
-    assert cli.main(words) == 1
+    assert cli.main(words) == status
     shown = capsys.readouterr()
     assert message in shown.out + shown.err
 
@@ -71,11 +72,11 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(
     ("words", "status"),
     [
         (("measure", "--model", "demo", "--policy", str(ROOT / "audits" / "policy.toml"), "--out"), 2),
-        (("gallery", "--out"), 1),
-        (("gallery", "--models"), 1),
-        (("plant", "--out"), 1),
-        (("validate", "--out"), 1),
-        (("reproduce", "jain-wallace", "--out"), 1),
+        (("gallery", "--out"), 2),
+        (("gallery", "--models"), 2),
+        (("plant", "--out"), 2),
+        (("validate", "--out"), 2),
+        (("reproduce", "jain-wallace", "--out"), 2),
     ],
 )
 @pytest.mark.parametrize("name", ["file.txt", "file.txt/folder"])
@@ -132,6 +133,36 @@ def test_a_folder_in_tmpdir_that_cannot_be_used_is_refused_before_measuring(
     shown = capsys.readouterr().err
     assert "attnaudit: TMPDIR nowhere: this is not a folder that can be written to." in shown
     assert not Path("shards").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("plant", "--out", "models", "--kind", "bypas"), "Unknown planted kind 'bypas'. Did you mean 'bypass'"),
+        (("plant", "--out", "models", "--seeds", "0"), "--seeds 0: expected a whole number of at least 1."),
+        (("plant", "--out", "models", "--family", "transformer", "--kind", "x"), "'x'"),
+        (("plant", "--out", "models", "--family", "multi-label", "--kind", "x"), "--kind: --family multi-label always"),
+        (("gallery", "--out", "pages", "--models", "models", "--kind", "bypas"), "Unknown planted kind 'bypas'."),
+        (("gallery", "--jobs", "0"), "--jobs 0: expected at least 1."),
+        (("train", "--data", "nothing", "--out", "m"), "Unknown data set 'nothing'"),
+        (("train", "--data", "movie-reviews", "--out", "file.txt"), "file.txt"),
+        (("train", "--data", "movie-reviews", "--out", "m", "--epochs", "0"), "epochs"),
+        (("validate", "--population", "none", "--policy", "rule"), "there is no such file"),
+    ],
+)
+def test_an_invalid_option_of_a_long_command_is_a_usage_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.txt").write_text("")
+    assert cli.main(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("attnaudit: ")
+    assert message in shown
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
@@ -240,7 +271,7 @@ def test_the_beginning_of_an_option_is_enough(capsys: pytest.CaptureFixture[str]
 
 def test_report_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     done = attnaudit("report", "reports/none", folder=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "no such folder" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -84,7 +84,7 @@ def test_what_cannot_be_compared_is_one_clear_error(
         ((*folders, "--out", tmp_path / "page.txt"), "page.txt: expected a file that ends in .html"),
         ((*folders, "--candidate-model", "tiny"), "--candidate-model tiny: the run"),
     ):
-        assert run(*arguments) == 1
+        assert run(*arguments) == 2
         out, error = capsys.readouterr()
         assert (out, words in error) == ("", True), error
     (folders[1] / "measurements.parquet").write_bytes(b"")

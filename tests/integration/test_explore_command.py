@@ -55,7 +55,7 @@ def test_without_a_browser_the_address_can_be_copied(run_folder: Path, capsys: p
 def test_an_instance_that_was_not_measured_is_refused_with_similar_ones(
     run_folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["explore", str(run_folder), "--instance", "rr1"]) == 1
+    assert cli.main(["explore", str(run_folder), "--instance", "rr1"]) == 2
     message = "attnaudit: --instance rr1: none of the 5 instances of this run has this id. Did you mean 'r1'"
     assert capsys.readouterr().err.startswith(message)
     assert addresses == []

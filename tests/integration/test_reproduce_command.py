@@ -64,10 +64,11 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
     assert len(pages) == 4
     for name in pages:
         (papers / name).unlink()
-    rendered = reproduce("--render", "--out", "reproduction/quick", folder=tmp_path)
-    assert rendered.returncode == 0, rendered.stderr
-    found = {path.relative_to(papers): path.read_text(encoding="utf-8") for path in papers.rglob("*.[mh]*")}
-    assert found == pages
+    for options in (("--quick",), ("--quick", "--out", "reproduction"), ("--out", "reproduction/quick")):
+        rendered = reproduce("--render", *options, folder=tmp_path)
+        assert rendered.returncode == 0, rendered.stderr
+        found = {path.relative_to(papers): path.read_text(encoding="utf-8") for path in papers.rglob("*.[mh]*")}
+        assert found == pages
 
 
 def test_render_rebuilds_the_committed_pages(
@@ -106,6 +107,14 @@ def test_render_rebuilds_the_committed_pages(
         (("--render",), "--render: there are no results (*.jsonl) in reproduction/papers or reports/papers."),
         (("wen", "--render", "--out", "."), "--render: there are no results (wen*.jsonl) in papers."),
         (("wne", "--render"), "Unknown paper 'wne'. Did you mean 'wen'?"),
+        (
+            ("--render", "--quick"),
+            "there are no results (*.jsonl) in reproduction/quick/papers or reports/quick/papers.",
+        ),
+        (("wen", "--render", "--only", "x"), "--only: --render measures nothing, so it cannot be used with --only."),
+        (("--render", "--data-root", "."), "--data-root: --render measures nothing, so it cannot be used with"),
+        (("wen", "--jobs", "0"), "--jobs 0: expected a whole number of at least 1."),
+        (("wen", "--only", "nothing/*"), "--only nothing/*: no row matches."),
     ],
 )
 def test_invalid_options_are_named(
@@ -117,8 +126,25 @@ def test_invalid_options_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    assert cli.main(["reproduce", *arguments]) == 1
+    assert cli.main(["reproduce", *arguments]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_render_rebuilds_the_pages_of_quick_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    papers = tmp_path / "reproduction" / "quick" / "papers"
+    papers.mkdir(parents=True)
+    header, *lines = (ROOT / "reports" / "papers" / "wen.jsonl").read_text(encoding="utf-8").splitlines()
+    quick = header.replace('"quick":false', '"quick":true').replace('"quick": false', '"quick": true')
+    assert quick != header
+    (papers / "wen-quick.jsonl").write_text("\n".join([quick, *lines, ""]), encoding="utf-8")
+    assert cli.main(["reproduce", "--render"]) == 2
+    assert "There are results of a quick run: add --quick to rebuild their pages." in capsys.readouterr().err
+    assert cli.main(["reproduce", "wen", "--render", "--quick"]) == 0
+    assert (papers / "wen-quick.md").is_file()
+    assert "reproduction/quick/papers/pages/wen.html" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 def test_a_folder_without_a_population_is_reported_in_one_line(tmp_path: Path) -> None:
     done = attnaudit("validate", "--population", "none", "--policy", "rule", folder=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("attnaudit: ")
     assert "there is no such file" in done.stderr
     assert "Traceback" not in done.stderr
@@ -31,7 +31,7 @@ def test_a_misspelt_key_is_reported_with_the_nearest_known_one(tmp_path: Path) -
     row = {"folder": "mine", "kind": "k", "truth": "faithful", "dat": "movie-reviews"}
     (tmp_path / "population.json").write_text(json.dumps([row]), encoding="utf-8")
     done = attnaudit("validate", "--population", ".", "--policy", "rule", folder=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "entry 1: unknown key 'dat'. Did you mean 'data'?" in done.stderr
 
 
@@ -45,12 +45,12 @@ def test_a_misspelt_key_is_reported_with_the_nearest_known_one(tmp_path: Path) -
 )
 def test_an_invalid_value_is_refused(tmp_path: Path, option: str, given: str, message: str) -> None:
     done = attnaudit("validate", "--population", ".", option, given, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (1, f"attnaudit: {option} {given}: {message}\n")
+    assert (done.returncode, done.stderr) == (2, f"attnaudit: {option} {given}: {message}\n")
 
 
 def test_an_invalid_policy_is_found_before_models_are_planted(tmp_path: Path) -> None:
     done = attnaudit("validate", "--policy", "absent.toml", folder=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "absent.toml: there is no such policy file" in done.stderr
     assert not (tmp_path / "validation").exists()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnaudit.errors import ModelError, nearest
+from attnaudit.errors import ModelError, invalid_input, nearest
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.gallery.gallery_pages import gallery_files
 from attnaudit.research.gallery.gallery_records import CheckText, Exhibit, Gallery
@@ -85,9 +85,10 @@ def _plant(models: Path, *, only: Sequence[str] | None, jobs: int, progress: Pro
 
     circuits = {plan.mechanism for plan in transformer_population.transformer_plans(quick=True)}
     pooled = {kind.name for kind in kinds().values() if kind.truth != "trend"}
-    for name in only or ():
-        if name not in circuits | pooled:
-            raise ModelError(f"Unknown planted kind '{name}'. {nearest(name, circuits | pooled)}")
+    with invalid_input():
+        for name in only or ():
+            if name not in circuits | pooled:
+                raise ModelError(f"Unknown planted kind '{name}'. {nearest(name, circuits | pooled)}")
     folders = []
     chosen = [name for name in shown_kinds() if not only] or sorted(pooled.intersection(only or ()))
     if chosen:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from attnaudit.command_parser import add_folder_option, one_of, require_writable_folder, whole_number
-from attnaudit.errors import ModelError
+from attnaudit.errors import ModelError, invalid_input
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 
@@ -23,6 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resume: finished models are kept. A model that does not meet the requirements of its label is listed in "
         "excluded.json with the reason."
     )
+    parser.epilog = (
+        "Exit status: 0 if the models were built, even if some of them are excluded; 2 if an option is invalid; 1 "
+        "after any other error."
+    )
     add_folder_option(parser, "--out", "folder to write the models to", required=True)
     parser.add_argument(
         "--quick", action="store_true", help=f"change the default of --seeds from {SEEDS} to {QUICK_SEEDS}"
@@ -31,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=whole_number,
         metavar="N",
-        help=f"number of models of each kind whose weights are computed (default: {SEEDS}); kinds that are "
-        "trained get half as many. With --family transformer, N is the number of seeds of each mechanism (default: 3, "
-        "or 1 with --quick); --quick then builds the models in only one architecture",
+        help=f"number of models of each compiled kind (default: {SEEDS}); trained kinds get half as many, and kinds of "
+        "unknown truth a third (docs/planted.md lists the kinds). With --family transformer, N is the number of seeds "
+        "of each mechanism (default: 3, or 1 with --quick); --quick then builds the models in only one architecture",
     )
     parser.add_argument(
         "--kind",
@@ -58,17 +62,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Build the population and print a table of it.
 
     Returns:
-        The exit code 0.
+        The exit status 0.
 
     Raises:
         AuditError: An option is invalid, or a file or folder cannot be written.
     """
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
     jobs = arguments.jobs if arguments.jobs is not None else processors()
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        if value < 1:
-            raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
-    require_writable_folder("--out", arguments.out)
+    with invalid_input():
+        for name, value in (("seeds", seeds), ("jobs", jobs)):
+            if value < 1:
+                raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
+        if arguments.family == "multi-label" and arguments.kind:
+            raise ModelError("--kind: --family multi-label always builds all of its models. Leave --kind out.")
+        require_writable_folder("--out", arguments.out)
     from attnaudit.research.planted import planted_population
 
     started = time.monotonic()
@@ -91,13 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.family == "multi-label":
         from attnaudit.research.planted_transformers import planted_labels, transformer_population
 
-        if arguments.kind:
-            raise ModelError("--kind: --family multi-label always builds all of its models. Leave --kind out.")
         label_seeds = arguments.seeds or (1 if arguments.quick else planted_labels.SEEDS)
         records = planted_labels.build_labels(arguments.out, seeds=label_seeds, jobs=jobs, progress=show)
         transformer_population.write_lists(arguments.out, records)
     else:
-        planned = planted_population.plans(seeds=seeds, only=arguments.kind)
+        with invalid_input():
+            planned = planted_population.plans(seeds=seeds, only=arguments.kind)
         records = planted_population.build(arguments.out, planned, jobs=jobs, progress=show)
     print(table(records))
     written = terminal_safe(str(arguments.out / planted_population.POPULATION_FILE))

@@ -16,7 +16,7 @@ from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import load
-from attnaudit.errors import ModelError, nearest
+from attnaudit.errors import ModelError, invalid_input, nearest
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
@@ -133,7 +133,8 @@ def build_transformers(
         ModelError: A name in `only` is not a mechanism, or a file or folder cannot be written.
         AuditError: A process was killed.
     """
-    planned = transformer_plans(quick=quick, seeds=seeds, only=only)
+    with invalid_input():
+        planned = transformer_plans(quick=quick, seeds=seeds, only=only)
     records = {plan: found for plan in planned if (found := _finished(out, plan)) is not None}
     missing = [plan for plan in planned if plan not in records]
     for plan, built in spread(partial(_build_one, out), missing, jobs):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.errors import AuditError, DataError, ReportError, nearest
+from attnaudit.errors import AuditError, DataError, ReportError, invalid_input, nearest
 from attnaudit.formatting import plural
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
@@ -121,15 +121,16 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> Rep
 
 def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _earlier_results(options)  # Raise errors about the results file before training, which may take hours.
-    corpora = corpora_of(options.paper, embedded=options.data_root is None)
-    tables = _tables(options)
-    seed_plan = read_seed_plan(options.reports)
-    rows = [row for table in tables for row in _rows(table, corpora, options, seed_plan)]
-    if not rows:
-        names = sorted({row.name for table in tables for row in table.rows(corpora)})
-        raise AuditError(f"--only {' '.join(options.only)}: no row matches. {nearest(options.only[0], names)}")
-    data = _prepared(rows, options)
+    with invalid_input():
+        _earlier_results(options)  # Raise errors about the results file before training, which may take hours.
+        corpora = corpora_of(options.paper, embedded=options.data_root is None)
+        tables = _tables(options)
+        seed_plan = read_seed_plan(options.reports)
+        rows = [row for table in tables for row in _rows(table, corpora, options, seed_plan)]
+        if not rows:
+            names = sorted({row.name for table in tables for row in table.rows(corpora)})
+            raise AuditError(f"--only {' '.join(options.only)}: no row matches. {nearest(options.only[0], names)}")
+        data = _prepared(rows, options)
     plans = list(dict.fromkeys(plan for row in rows for roles in row.plans_by_seed for plan in roles.values()))
     with progress_bar("training") as progress:
         models, untrained = train_all(plans, data, options.folder / "models", jobs=options.jobs, progress=progress)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
-from attnaudit.errors import AuditError, DataError, ReportError, nearest
+from attnaudit.errors import AuditError, DataError, ReportError, invalid_input, nearest
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
@@ -27,6 +27,8 @@ OUT = Path("reproduction")
 #: reports in a checkout of attnaudit.
 RENDERED = (OUT, Path("reports"))
 REPORTS = "papers"
+#: The subfolder of --out that quick runs write to.
+QUICK = "quick"
 #: The exit status if a selected row could not be measured.
 NOT_MEASURED = 1
 
@@ -39,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that was stopped resumes, and the rows of earlier runs stay in the report. With --render, only the pages "
         "are rebuilt from earlier results."
     )
-    parser.epilog = "Exit status: 0 if all selected rows were measured; 1 if a row failed, or if an option is invalid."
+    parser.epilog = "Exit status: 0 if all selected rows were measured; 1 if a row failed; 2 if an option is invalid."
     parser.add_argument("paper", metavar="PAPER", nargs="?", help=", ".join(PAPERS))
     parser.add_argument(
         "--table", action="append", default=[], metavar="NAME", help="run only this table; may be repeated"
@@ -91,7 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--render",
         action="store_true",
         help="train nothing; rebuild the pages of PAPER, or of all papers if PAPER is not given, in the subfolder "
-        f"{REPORTS} of --out; without --out, in {' and '.join(f'{one}/{REPORTS}' for one in RENDERED)}",
+        f"{REPORTS} of --out; without --out, in {' and '.join(f'{one}/{REPORTS}' for one in RENDERED)}. With --quick, "
+        f"rebuild the pages of quick runs, in {QUICK}/{REPORTS}. All other options are refused",
     )
     parser.set_defaults(run=run)
 
@@ -100,13 +103,41 @@ def run(options: argparse.Namespace) -> int:
     """Run the reproduction, write its files and print a summary. With --render, only rebuild the pages.
 
     Returns:
-        The exit code 0, even if the numbers differ from those of the paper.
+        The exit status: 0 if all selected rows were measured, even if the numbers differ from those of the paper; 1 if
+        a row could not be measured.
 
     Raises:
         AuditError: An option is invalid, an input cannot be read, or a file cannot be written.
     """
     if options.render:
         return _render(options)
+    with invalid_input():
+        settings = _settings(options)
+    import torch
+
+    from attnaudit.progress import progress_bar
+    from attnaudit.research.reproduction.pages.paper_summary import summary
+    from attnaudit.research.reproduction.reproduce import reproduce
+
+    torch.set_num_threads(1)  # The worker processes use one thread too.
+    report, written, failed = reproduce(settings, progress_bar=progress_bar)
+    print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
+    for path in written:
+        print(terminal_safe(str(path)))
+    if not failed:
+        return 0
+    print(f"attnaudit: {plural(len(failed), 'row')} could not be measured:", file=sys.stderr)
+    for line in failed:
+        print(terminal_safe(f"  {line}"), file=sys.stderr)
+    return NOT_MEASURED
+
+
+def _settings(options: argparse.Namespace) -> ReproductionOptions:
+    """Return the options of the run.
+
+    Raises:
+        AuditError: An option is invalid, or the file of word vectors cannot be read.
+    """
     if options.paper is None:
         raise AuditError(f"PAPER is missing. Expected one of: {', '.join(PAPERS)}; or --render.")
     jobs = options.jobs if options.jobs is not None else processors()
@@ -119,26 +150,6 @@ def run(options: argparse.Namespace) -> int:
             "docs/reproduction.md describes; leave the option out to use the packaged movie sentences."
         )
     require_writable_folder("--out", options.out or OUT)
-    import torch
-
-    from attnaudit.progress import progress_bar
-    from attnaudit.research.reproduction.pages.paper_summary import summary
-    from attnaudit.research.reproduction.reproduce import reproduce
-
-    torch.set_num_threads(1)  # The worker processes use one thread too.
-    report, written, failed = reproduce(_settings(options, jobs), progress_bar=progress_bar)
-    print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
-    for path in written:
-        print(terminal_safe(str(path)))
-    if not failed:
-        return 0
-    print(f"attnaudit: {plural(len(failed), 'row')} could not be measured:", file=sys.stderr)
-    for line in failed:
-        print(terminal_safe(f"  {line}"), file=sys.stderr)
-    return NOT_MEASURED
-
-
-def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
     from attnaudit.models.word_vectors import Vectors
     from attnaudit.research.reproduction.papers import paper
     from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
@@ -160,25 +171,45 @@ def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
 
 def _render(options: argparse.Namespace) -> int:
     from attnaudit.research.reproduction.render_reports import render
-    from attnaudit.research.reproduction.results.results_file import SUFFIX, exclusive
+    from attnaudit.research.reproduction.results.results_file import exclusive
 
-    if options.paper is not None and options.paper not in PAPERS:
-        raise AuditError(f"Unknown paper '{options.paper}'. {nearest(options.paper, PAPERS)}")
-    pattern = f"{options.paper or ''}*{SUFFIX}"
-    chosen = [options.out] if options.out else RENDERED
-    folders = [folder / REPORTS for folder in chosen if any((folder / REPORTS).glob(pattern))]
-    if not folders:
-        where = " or ".join(str(folder / REPORTS) for folder in chosen)
-        raise ReportError(
-            f"--render: there are no results ({pattern}) in {where}. Give --out the folder of an earlier run of "
-            f"`attnaudit reproduce`."
-        )
+    with invalid_input():
+        folders = _rendered_folders(options)
     for folder in folders:
         with exclusive(folder):
             _, written = render(folder, name=options.paper)
         for path in written:
             print(terminal_safe(str(path)))
     return 0
+
+
+def _rendered_folders(options: argparse.Namespace) -> list[Path]:
+    """Return the folders of reports whose pages `--render` rebuilds.
+
+    Raises:
+        AuditError: The paper is unknown, an option has no effect on pages, or no folder contains results.
+    """
+    from attnaudit.research.reproduction.results.results_file import SUFFIX
+
+    if options.paper is not None and options.paper not in PAPERS:
+        raise AuditError(f"Unknown paper '{options.paper}'. {nearest(options.paper, PAPERS)}")
+    for name in ("table", "only", "data_root", "vectors", "seeds", "max_instances", "jobs"):
+        if getattr(options, name) not in (None, []):
+            option = f"--{name.replace('_', '-')}"
+            raise AuditError(f"{option}: --render measures nothing, so it cannot be used with {option}. Leave it out.")
+    pattern = f"{options.paper or ''}*{SUFFIX}"
+    chosen = [options.out] if options.out else RENDERED
+    searched = [folder / QUICK / REPORTS if options.quick else folder / REPORTS for folder in chosen]
+    folders = [folder for folder in searched if any(folder.glob(pattern))]
+    if folders:
+        return folders
+    hint = ""
+    if not options.quick and any(any((folder / QUICK / REPORTS).glob(pattern)) for folder in chosen):
+        hint = " There are results of a quick run: add --quick to rebuild their pages."
+    raise ReportError(
+        f"--render: there are no results ({pattern}) in {' or '.join(map(str, searched))}.{hint} Give --out the folder "
+        "of an earlier run of `attnaudit reproduce`."
+    )
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from attnaudit import __version__
 from attnaudit.checks.base import Check
+from attnaudit.errors import invalid_input
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies
 from attnaudit.research.validation.audit_population import audit_population
@@ -95,17 +96,19 @@ def validate(
             result cannot be written.
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    reproduced = _reproduced(options.remedies)
-    population = read_population(options.population)
-    for entry in population.entries:
-        dataset_of(entry, options.population)
-    policies = [read_policy(path) for path in options.policies]
+    with invalid_input():
+        reproduced = _reproduced(options.remedies)
+        population = read_population(options.population)
+        for entry in population.entries:
+            dataset_of(entry, options.population)
+        policies = [read_policy(path) for path in options.policies]
     families: list[FamilyFigures] = []
     texts: dict[str, str] = {}
     failed: dict[str, str] = {}
     measuring_seconds = 0.0
     gates: dict[str, Check] = {}
-    given = {family: policy_for(policies, family) for family in FAMILIES}
+    with invalid_input():
+        given = {family: policy_for(policies, family) for family in FAMILIES}
     for family in FAMILIES:
         if not any(entry.family == family for entry in population.entries):
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
 from attnaudit.devices import NAMES, require_device
-from attnaudit.errors import AuditError, require_seed
+from attnaudit.errors import AuditError, invalid_input, require_seed
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
@@ -20,6 +20,10 @@ RULE = "rule"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit validate`."""
+    parser.epilog = (
+        "Exit status: 0 if the results were written, even if a policy misses the goals; 2 if an option is invalid or a "
+        "file that it names cannot be read; 1 after any other error."
+    )
     add_folder_option(
         parser,
         "--population",
@@ -81,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     Without --population, build a population first.
 
     Returns:
-        The exit code 0, even if the policy misses the goals.
+        The exit status 0, even if the policy misses the goals.
 
     Raises:
         AuditError: An option is invalid, an input cannot be read, or a file cannot be written.
@@ -92,19 +96,20 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.research.validation.validate import ValidationOptions, validate
     from attnaudit.research.validation.validation_summary import summary
 
-    require_seed("--seed", options.seed)
-    require_device("--device", options.device)
-    jobs = options.jobs if options.jobs is not None else processors()
-    if jobs < 1:
-        raise AuditError(f"--jobs {jobs}: expected 1 or more.")
-    if options.policy is None:
-        policies = [shipped_policy(family) for family in SHIPPED_POLICIES]
-    else:
-        policies = [Path(name) for name in options.policy if name != RULE]
-    for policy in policies:
-        # Planting models may take hours. An invalid policy is an error before that.
-        read_policy(policy)
-    require_writable_folder("--out", options.out)
+    with invalid_input():
+        require_seed("--seed", options.seed)
+        require_device("--device", options.device)
+        jobs = options.jobs if options.jobs is not None else processors()
+        if jobs < 1:
+            raise AuditError(f"--jobs {jobs}: expected 1 or more.")
+        if options.policy is None:
+            policies = [shipped_policy(family) for family in SHIPPED_POLICIES]
+        else:
+            policies = [Path(name) for name in options.policy if name != RULE]
+        for policy in policies:
+            # Planting models may take hours. An invalid policy is an error before that.
+            read_policy(policy)
+        require_writable_folder("--out", options.out)
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(

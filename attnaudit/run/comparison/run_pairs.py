@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnaudit.checks.policies.policy_diff import JUDGING
-from attnaudit.errors import ReportError, nearest
+from attnaudit.errors import ReportError, invalid_input, nearest
 from attnaudit.records import CheckRecord, DataRecord, ModelRecord, RunRecord
 from attnaudit.run.verification.stored_numbers import Case
 
@@ -91,7 +91,8 @@ def _models(
         ("--candidate-model", names.candidate, after, candidate),
     ):
         if name and name not in known:
-            raise ReportError(f"{option} {name}: the run {run.run} audited no such model. {nearest(name, known)}")
+            with invalid_input():
+                raise ReportError(f"{option} {name}: the run {run.run} audited no such model. {nearest(name, known)}")
     if names.base or names.candidate:
         before = {names.base: before[names.base]} if names.base else before
         after = {names.candidate: after[names.candidate]} if names.candidate else after

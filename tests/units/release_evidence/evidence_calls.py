@@ -44,10 +44,10 @@ class Evidence:
         assert statement["predicate"] == json.loads(self.text("predicate.json"))
         return statement
 
-    def refuse(self, *arguments: str) -> str:
-        """Call the command, require that it wrote nothing, and return its message."""
+    def refuse(self, *arguments: str, status: int = 1) -> str:
+        """Call the command, require its exit status and that it wrote nothing, and return its message."""
         self._call(*arguments)
-        assert self.status == 1
+        assert self.status == status
         assert not (self.run / "evidence").exists()
         return self.out
 

@@ -260,7 +260,7 @@ def test_a_refused_run_leaves_nothing_to_sign_or_publish(evidence: Evidence, tmp
         assert written == {path.name for path in (tmp_path / "signed").iterdir()}
         (evidence.run.parent / "29990101-000000-0001" / "parts").mkdir(parents=True, exist_ok=True)
         evidence.run.parent.joinpath("latest.txt").write_text(f"{evidence.run.name}\n", encoding="utf-8")
-        assert cli.main(["evidence", str(reports), *subject]) == 1
+        assert cli.main(["evidence", str(reports), *subject]) == (2 if reason == "no such folder" else 1)
         assert reason in evidence.printed()
         assert not any((tmp_path / "signed").iterdir())
 
@@ -291,9 +291,9 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
 
 def test_invalid_options_are_refused(evidence: Evidence, capsys: pytest.CaptureFixture[str]) -> None:
     consistent_run(evidence.run)
-    assert "this folder is in" in evidence.refuse("--out", str(evidence.model / "evidence"))
+    assert "this folder is in" in evidence.refuse("--out", str(evidence.model / "evidence"), status=2)
     for url in ("javascript:alert(1)", "https://a b", "https://x\u202e.org", "ci.example.org"):
-        assert "expected the address of a web page" in evidence.refuse("--url", url)
+        assert "expected the address of a web page" in evidence.refuse("--url", url, status=2)
     with pytest.raises(SystemExit) as ended:
         cli.main(["evidence", str(evidence.run)])
     assert ended.value.code == 2

@@ -185,5 +185,5 @@ def test_the_command_plants_audits_and_writes_pages(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = cli.main(["gallery", "--kind", "first_word_attendd", "--out", str(tmp_path), "--models", str(tmp_path)])
-    assert status == 1
+    assert status == 2
     assert "first_word_attended" in capsys.readouterr().err
