@@ -272,7 +272,7 @@ def test_models_and_data_sets_of_installed_packages_are_found(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[attnaudit.models]\ntheir-model = their_package:tiny\n[attnaudit.datasets]\ntheir-data = their_package:rows\n"
+        "[attnaudit.models]\ntiny = their_package:tiny\n[attnaudit.datasets]\nrows = their_package:rows\n"
     )
     project.makeconftest("")
     project.makepyfile(
@@ -285,9 +285,9 @@ def test_models_and_data_sets_of_installed_packages_are_found(
         """
     )
     monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
-    result = run_pytest(project, "--model", "their-model", "--data", "their-data", "-v")
+    result = run_pytest(project, "--model", "tiny", "--data", "rows", "-v")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])
+    result.stdout.fnmatch_lines(["*tiny-rows-uniform_fragility.tvd*PASSED*"])
 
 
 def test_a_missing_policy_is_a_usage_error_even_without_audit_functions(project: pytest.Pytester) -> None:

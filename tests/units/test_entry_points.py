@@ -181,7 +181,10 @@ def test_other_objects_are_refused_in_the_same_way(
 @pytest.mark.parametrize("imported", [False, True], ids=["not imported", "imported"])
 def test_an_entry_point_has_the_name_of_its_object(install: Install, tmp_path: Path, imported: bool) -> None:
     module = install(
-        "plugin_e", checks="key = {m}:spread_check", measures="other = {m}:_spread", datasets="rows = {m}:stream"
+        "plugin_e",
+        checks="key = {m}:spread_check",
+        measures="other = {m}:_spread",
+        datasets="other-stream = {m}:stream",
     )
     if imported:
         importlib.import_module(module)
@@ -197,8 +200,8 @@ def test_an_entry_point_has_the_name_of_its_object(install: Install, tmp_path: P
             load_policy(policy(tmp_path, name))
     with pytest.raises(CheckError, match=r"measure 'spread_of_plugin': its entry point is named 'other'"):
         resolve(["other"])
-    with pytest.raises(AuditError, match=r"data set 'plugin-stream': its entry point is named 'rows'"):
-        registry.datasets.get("rows")
+    with pytest.raises(AuditError, match=r"data set 'plugin-stream': its entry point is named 'other-stream'"):
+        registry.datasets.get("other-stream")
 
 
 def test_names_that_are_no_keys_get_suggestions(install: Install, tmp_path: Path) -> None:

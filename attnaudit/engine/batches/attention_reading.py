@@ -268,7 +268,7 @@ class AttentionReading(SharesWork):
     def logits_at_embeddings(self, embeddings: Tensor) -> Tensor:
         """Return the logits for other embeddings of the text, from one forward pass.
 
-        The attention weights are computed from these embeddings. Padding and special tokens remain what they are, and
+        The attention weights are computed from these embeddings. The same tokens as in the clean pass are padding, and
         the embeddings of other streams, such as a query, are those of the clean pass.
 
         Args:
