@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnaudit import adapters
 from attnaudit.adapters.dispatched_models import stored_value
 from attnaudit.adapters.model_configuration import configuration_text
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
@@ -32,6 +34,8 @@ from attnaudit.precision import EPSILONS, FLOAT32
 from attnaudit.registry import checkpoint_formats, models
 from attnaudit.targets import split_label
 
+#: The message of Python's error if a class is called with an argument that it does not know.
+_UNKNOWN_ARGUMENT = re.compile(r"(?P<kind>\w+)\.__init__\(\) got an unexpected keyword argument '(?P<name>\w+)'$")
 #: Members that every adapter has.
 _REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
 #: Capability -> members that every adapter with this capability must have.
@@ -193,11 +197,25 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
     except AuditError:
         raise
     except (Exception, SystemExit) as error:
-        expected = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
+        hint = _hint(error) if isinstance(error, TypeError) else ""
         raise ModelError(
-            f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {error}.{expected}"
+            f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {error}.{hint}"
         ) from error
     return adapter
+
+
+def _hint(error: TypeError) -> str:
+    """Return a sentence that helps with the error of a factory, preceded by a space; "" if there is none.
+
+    If an adapter class of attnaudit does not know an argument, the sentence suggests a known one.
+    """
+    if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # raised by the call of the factory
+        return " It must take no argument and return a model adapter."
+    unknown = _UNKNOWN_ARGUMENT.search(str(error))
+    kind = getattr(adapters, unknown["kind"], None) if unknown else None
+    if unknown is None or not isinstance(kind, type):
+        return ""
+    return f" {nearest(unknown['name'], inspect.signature(kind).parameters)}"
 
 
 def _refuse_incomplete(adapter: object, source: str) -> None:
@@ -232,6 +250,11 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
     if capabilities.precision not in EPSILONS:
         raise AdapterError(
             f"{source}: precision is {capabilities.precision!r}; expected {', '.join(map(repr, EPSILONS))}."
+        )
+    if isinstance(capabilities.classes, str):
+        raise AdapterError(
+            f"{source}: classes is the string {capabilities.classes!r}; expected a sequence of names, such as "
+            "classes=('negative', 'positive')."
         )
     for name in capabilities.classes:
         if type(name) is not str:

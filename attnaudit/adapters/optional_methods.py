@@ -21,6 +21,9 @@ from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining
 
+#: How reports say that only the adapter was tested, and not whether it computes what the model computes.
+NOT_COMPARED = "not compared with your model's own forward()"
+
 
 class TransformerAdapter(ModelAdapter, Protocol):
     """Additional methods for adapters of models with many sites.
@@ -303,7 +306,11 @@ class CpuEncodingAdapter(Protocol):
 
 @runtime_checkable
 class ConvertedModelAdapter(Protocol):
-    """Additional method for adapters whose model was converted to another attention kernel or precision."""
+    """Additional method for adapters that can compare the audited model with the original one.
+
+    The audited model may have another attention kernel or precision, or the adapter may have been built from the parts
+    of the model.
+    """
 
     def compare_with_original(self, inputs: Inputs) -> str:
         """Compare the logits of the audited model with those of the original model, on one batch.
@@ -314,6 +321,14 @@ class ConvertedModelAdapter(Protocol):
             AdapterError: The logits differ by more than rounding explains.
         """
         ...
+
+
+def not_compared(adapter: ModelAdapter) -> str:
+    """Return a clause for reports if an adapter is not compared with the original model; "" if it is."""
+    if isinstance(adapter, ConvertedModelAdapter):
+        return ""
+    fix = "pass original=... to the adapter" if hasattr(adapter, "original") else "write compare_with_original()"
+    return f"{NOT_COMPARED} ({fix}; see docs/adapters.md)"
 
 
 @runtime_checkable

@@ -28,6 +28,8 @@ COUNT, SAMPLE = 36, 1000
 CONFTESTS = ("conftest.py", "audits/conftest.py")
 MINIMUM_WIDTH = 80
 STYLES = {"pass": "green", "fail": "red", "skip": "dim"}
+#: The check that compares an adapter with the original model. If it is skipped, this is shown below the summary.
+COMPARISON = "original_model"
 #: The exit status if the checks cannot run because of the device, the model or the data.
 CANNOT_RUN = 2
 
@@ -192,10 +194,14 @@ def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> s
 
 
 def summary(results: Sequence[ConformanceResult], name: str) -> str:
-    """Return one line that says whether a model fulfils the contract, with the number of checks of each outcome."""
+    """Return lines that say whether a model fulfils the contract, with the number of checks of each outcome.
+
+    If the adapter was not compared with the original model, this is the last line.
+    """
     name = terminal_safe(name)
     count = {outcome: sum(one.outcome == outcome for one in results) for outcome in STYLES}
     parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"
     if count["fail"]:
         return f"{name} breaks the adapter contract: {parts}. An audit would reject the model or give wrong results."
-    return f"{name} fulfils the adapter contract: {parts}."
+    skipped = [one.detail for one in results if one.check == COMPARISON and one.outcome == "skip"]
+    return "\n".join([f"{name} fulfils the adapter contract: {parts}.", *(f"It was {why}." for why in skipped)])

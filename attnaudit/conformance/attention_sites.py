@@ -58,12 +58,12 @@ def check_shapes(e: Examples) -> str:
                     f"Inputs.{name} of '{stream}' is {problem}; expected bool of the same shape as the ids, "
                     f"{tuple(ids.shape)}."
                 )
+    for site in e.sites:  # first what the logits are computed from, since it is nearer to the cause
+        _require_site_shapes(e, site, rows)
+        _require_finite(e, e.trace.hidden[site.key], f"the hidden states at '{site.key}'")
+        _require_finite(e, e.trace.attention[site.key], f"the attention weights at '{site.key}'")
     _require_finite(e, e.trace.logits, "the logits")
     _require_unnormalised_logits(e.trace.logits)
-    for site in e.sites:
-        _require_site_shapes(e, site, rows)
-        _require_finite(e, e.trace.attention[site.key], f"the attention weights at '{site.key}'")
-        _require_finite(e, e.trace.hidden[site.key], f"the hidden states at '{site.key}'")
     _require_strings(e)
     return "all shapes are as declared, and all values are finite"
 

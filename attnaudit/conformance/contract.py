@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import ConvertedModelAdapter, HalfPrecisionAdapter
+from attnaudit.adapters.optional_methods import ConvertedModelAdapter, HalfPrecisionAdapter, not_compared
 from attnaudit.precision import FLOAT32, FLOAT32_TOLERANCE, counted_size
 
 if TYPE_CHECKING:
+    from attnaudit.adapters.protocol import ModelAdapter
     from attnaudit.conformance.sample_texts import Examples
 
 #: The largest accepted difference between attention weights, or between logits whose absolute values are at most 1.
@@ -46,8 +47,8 @@ Need = Literal[
 ]
 
 #: Requirement of a check -> a function that returns whether an adapter meets the requirement, and the reason that is
-#: given if the check is skipped.
-NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
+#: given if the check is skipped. A function of the adapter may return this reason.
+NEEDS: dict[Need, tuple[Callable[[Examples], bool], str | Callable[[ModelAdapter], str]]] = {
     "batches_gradients": (
         lambda e: e.capabilities.batches_gradients,
         "the capabilities declare batches_gradients=False",
@@ -76,10 +77,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "selects_sites": (lambda e: e.capabilities.selects_sites, "the capabilities declare selects_sites=False"),
     "shares_masked": (lambda e: e.capabilities.shares_masked, "the capabilities declare shares_masked=False"),
     "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities declare shares_states=False"),
-    "ships": (
-        lambda e: isinstance(e.adapter, ConvertedModelAdapter),
-        "the adapter has no compare_with_original(), so the model is audited unchanged",
-    ),
+    "ships": (lambda e: isinstance(e.adapter, ConvertedModelAdapter), not_compared),
     "target": (lambda e: e.capabilities.target.kind != "class", "the target is the class"),
     "value_vectors": (lambda e: e.capabilities.value_vectors, "the capabilities declare value_vectors=False"),
 }
@@ -121,7 +119,10 @@ class Check:
 
     def skip_reason(self, examples: Examples) -> str:
         """Return why the check does not apply to the adapter, or "" if it applies."""
-        return next((reason for is_met, reason in (NEEDS[need] for need in self.needs) if not is_met(examples)), "")
+        for is_met, reason in (NEEDS[need] for need in self.needs):
+            if not is_met(examples):
+                return reason if isinstance(reason, str) else reason(examples.adapter)
+        return ""
 
 
 def contract(

@@ -194,7 +194,7 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
 
 @contract("ships")
 def check_original_model(e: Examples) -> str:
-    """The logits agree with those of the original model, which uses its own attention kernel and precision."""
+    """The logits agree with those of the original model: its own forward pass, attention kernel and precision."""
     try:
         return cast(ConvertedModelAdapter, e.adapter).compare_with_original(e.inputs)
     except AdapterError as error:

@@ -28,6 +28,23 @@ LARGEST_ERROR = 0.05
 SMALLEST_CHANGE = 2e-4
 
 
+def _require_finite_gradient(e: Examples, gradient: Tensor) -> None:
+    """Check that the gradient (B, T, d) at the embeddings is finite. The logits are: a basic check tests them.
+
+    Raises:
+        BrokenContractError: it is not finite. The message names the first row.
+    """
+    bad = ~gradient.isfinite().flatten(1).all(1)
+    if bool(bad.any()):
+        instance = e.instances[int(bad.int().argmax())]
+        raise BrokenContractError(
+            f"the gradient at the embeddings is NaN or infinite for {instance.where or instance.id}, "
+            f"{instance.text[:40]!r}, although the logits are finite. Look for an operation with an infinite "
+            "derivative, such as the square root of zero, and for torch.where(): if the values that it does not select "
+            "are NaN, so is the gradient. Replace them before torch.where(), for example with masked_fill()."
+        )
+
+
 def projected(logits: Tensor) -> Tensor:
     """Return a weighted sum of all logits. The weights of the logits of a row run from 1 to 2."""
     return (logits * torch.linspace(1, 2, logits.shape[-1]).to(logits)).sum()
@@ -82,10 +99,9 @@ def check_gradients(e: Examples) -> str:
         if live and replaced.requires_grad:
             gradients = torch.autograd.grad(replaced, list(live.values()), allow_unused=True)
     at_text = at_embeddings[TEXT]
-    if at_text is None or not bool(at_text.isfinite().all()):
-        raise BrokenContractError(
-            f"the gradient at the embeddings is {'missing' if at_text is None else 'not finite'}. {ADVICE}"
-        )
+    if at_text is None:
+        raise BrokenContractError(f"the gradient at the embeddings is missing. {ADVICE}")
+    _require_finite_gradient(e, at_text)
     if not bool(at_text.any()):
         raise BrokenContractError(f"the gradient at the embeddings is zero everywhere. {ADVICE}")
     reached = {key for key, g in zip(live, gradients, strict=True) if g is not None and bool(g.any())}
@@ -157,7 +173,12 @@ def check_finite_differences(e: Examples) -> str:
     with few.differentiating():
         logits = few.adapter.run(few.inputs, embeddings=leaves).logits
         logits = logits.gather(1, logits.argmax(-1, keepdim=True))
-        (gradient,) = torch.autograd.grad(logits.sum(), leaves[TEXT])
+        gradient = None
+        if logits.requires_grad:
+            (gradient,) = torch.autograd.grad(logits.sum(), leaves[TEXT], allow_unused=True)
+    if gradient is None or not bool(gradient.isfinite().all()):
+        what = "no gradient reaches the embeddings" if gradient is None else "the gradients are not finite"
+        raise BrokenContractError(f"{what}, so there is nothing to compare. Fix what the check 'gradients' reports.")
     chosen = few.trace.logits.argmax(-1, keepdim=True)
     slope = gradient.flatten(1).norm(dim=1)
     direction = gradient / slope.clamp_min(1e-12)[:, None, None]

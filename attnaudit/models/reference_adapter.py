@@ -9,15 +9,16 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import torch
 from torch import Tensor
 
 from attnaudit.adapters.pooled.pooled_adapter import SITE, PooledAttentionAdapter
-from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
+from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Inputs, Intervention, Site, Trace
 from attnaudit.data import load
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
 from attnaudit.models.encoders import BiLSTM, Transformer
-from attnaudit.models.pooled_classifier import PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier, Query
 from attnaudit.models.training import Trained, train
 from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 from attnaudit.models.training_variants import (
@@ -74,6 +75,7 @@ class ReferenceModel(PooledAttentionAdapter):
             configuration=_configuration(model, vocabulary, guide),
             lstm=model.encoder.layer if isinstance(model.encoder, BiLSTM) and guide is None else None,
             reach=model.encoder.reach if guide is None else None,
+            original=self._forward if guide is None else None,
         )
         self._capabilities = dataclasses.replace(self._capabilities, retrains=model.architecture.planted is None)
         self.model: PooledClassifier = model
@@ -109,6 +111,21 @@ class ReferenceModel(PooledAttentionAdapter):
             return imposed if replaced is None else replaced
 
         return super().run(inputs, embeddings=embeddings, intervene=impose, hidden=hidden)
+
+    def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
+        ids, *of_query = super()._original_arguments(inputs, row)
+        special = inputs.special[TEXT][row : row + 1, inputs.mask[TEXT][row]]
+        is_open = [inputs.extra[OPEN_CLASSES][row]] if OPEN_CLASSES in inputs.extra else []
+        return (ids, special, *of_query, *is_open)
+
+    def _forward(self, ids: Tensor, special: Tensor | None = None, *of_query: Tensor) -> Tensor:
+        """Return the logits (1, C) of the model's forward pass, given the result of `_original_arguments`."""
+        assert special is not None
+        real = [torch.ones_like(one, dtype=torch.bool) for one in (ids, *of_query[:1])]
+        is_open = of_query[1] if len(of_query) > 1 else None
+        query = Query(ids=of_query[0], mask=real[1], open_classes=is_open) if of_query else None
+        logits: Tensor = self.model(ids, real[0], special, query)
+        return logits
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ReferenceModel:
         """Train a copy of the model with the settings that the model was trained with.

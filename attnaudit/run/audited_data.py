@@ -19,7 +19,7 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
-    from attnaudit.adapters.protocol import Capabilities
+    from attnaudit.adapters.protocol import Capabilities, ModelAdapter
     from attnaudit.data.draws import Draws
 
 #: An accuracy is doubted if a constant answer had one that is as low with a probability below this.
@@ -59,6 +59,14 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
         sample_sha256=None if rows.sample_seed is None else rows.audited_sha256(),
         hashed=draws.hashed,
     )
+
+
+def comparison_notes(adapter: ModelAdapter) -> list[str]:
+    """Return a sentence if the adapter is not compared with the model's own forward pass (see `not_compared`)."""
+    from attnaudit.adapters.optional_methods import not_compared
+
+    clause = not_compared(adapter)
+    return [f"The adapter was {clause}."] if clause else []
 
 
 def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str]:

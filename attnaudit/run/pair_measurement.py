@@ -16,7 +16,14 @@ from attnaudit.processes import return_free_memory
 from attnaudit.records import ConformanceResult, DataRecord, MeasureRecord
 from attnaudit.run.audit_items import item_by_id
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.audited_data import accuracy_notes, data_notes, data_record, indices_of_labels, model_record
+from attnaudit.run.audited_data import (
+    accuracy_notes,
+    comparison_notes,
+    data_notes,
+    data_record,
+    indices_of_labels,
+    model_record,
+)
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
@@ -208,6 +215,7 @@ class PairMeasurement:
         measured_needs = {*self.needs, *self._needs_of_gates} - set(self._refused)
         notes = [
             *sample.cost.notes,
+            *comparison_notes(self.loaded.adapter),
             *data_notes(sample.rows, self.draws, error),
             *accuracy_notes(sample.cost, sample.measurements.labels),
         ]

@@ -117,6 +117,28 @@ def test_a_model_that_fulfils_the_contract_ends_with_0(tmp_path: Path) -> None:
     assert lines[-1] == f"demo fulfils the adapter contract: {passed} passed, 0 failed, {skipped} skipped."
 
 
+def test_a_model_that_is_not_compared_with_its_own_forward_pass_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert cli.main(["conformance", "broken:sound", "--quick"]) == 0
+    *_, contract, comparison = capsys.readouterr().out.splitlines()
+    assert contract.startswith("broken.sound fulfils the adapter contract")
+    assert comparison == (
+        "It was not compared with your model's own forward() (pass original=... to the adapter; see docs/adapters.md)."
+    )
+
+
+def test_an_audit_without_this_comparison_says_so_in_the_terminal_and_in_the_report(project: pytest.Pytester) -> None:
+    result = project.runpytest("--model", "tiny", "--model", "demo")
+    note = "The adapter was not compared with your model's own forward() (pass original=... to the adapter; see "
+    shown = [line for line in result.outlines if "not compared with" in line]
+    assert [line.startswith(f"tiny on rows: {note}") for line in shown] == [True]
+    for page in ("report.html", "summary.md"):
+        text = (newest_run(project.path) / page).read_text(encoding="utf-8")
+        assert "not compared with your model" in text
+
+
 def test_a_broken_model_ends_with_1_and_gives_advice(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

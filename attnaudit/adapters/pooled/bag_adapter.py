@@ -85,6 +85,7 @@ class BagAdapter(PooledAttentionAdapter):
         target: Target = CLASS,
         unit_name: str = "vector",
         row_name: str = "bag",
+        original: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -112,6 +113,8 @@ class BagAdapter(PooledAttentionAdapter):
             target: As for `PooledAttentionAdapter`.
             unit_name: What a unit is, in the singular, for reports, such as "patch".
             row_name: What a bag is, for the same purpose, such as "slide".
+            original: Your model's own forward pass: vectors (1, T, d) -> logits (1, C). It is called for one bag at a
+                time. Otherwise as for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: The baseline is not a vector of finite numbers with d features, or another option is invalid.
@@ -147,6 +150,7 @@ class BagAdapter(PooledAttentionAdapter):
             reading=reading,
             contexts=contexts,
             target=target,
+            original=original,
         )
         replacement = "a vector of zeros" if baseline is None else "the baseline vector"
         masked = f"A masked {unit_name} is replaced by {replacement}."
@@ -234,6 +238,9 @@ class BagAdapter(PooledAttentionAdapter):
             drawn = torch.cat(self.donors.values).to(vectors)[inputs.extra[REPLACED_BY]]
             vectors = torch.where((ids == BASELINE)[..., None], drawn, vectors)
         return {TEXT: vectors}
+
+    def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
+        return (self.embed(inputs)[TEXT][row : row + 1, inputs.mask[TEXT][row]],)
 
     def share(self, inputs: Inputs) -> SharedStates:
         trace = self.run(inputs, hidden=True)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.pooled import local_encoders, lstm_layers, lstm_passes, masked_recurrence, recurrent_encoders
+from attnaudit.adapters.pooled.part_options import require_callable
 from attnaudit.adapters.pooled.row_groups import encode_in_groups
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
@@ -91,6 +92,7 @@ class PooledAttentionAdapter(TokenStreams):
         heads: int = 1,
         reading: str = "",
         contexts: Callable[[Tensor], Tensor] | None = None,
+        original: Callable[..., Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -141,11 +143,19 @@ class PooledAttentionAdapter(TokenStreams):
                 `heads` is larger than 1, and invalid otherwise.
             contexts: Function from the contexts (..., H, m) of the heads to the input of the decoder. By default, it
                 concatenates the contexts to (..., H·m). Give it only if `heads` is larger than 1.
+            original: Your model's own forward pass: ids (1, T) -> logits (1, C), or (ids (1, T), ids of the query
+                (1, Q)) -> logits (1, C) if `query` is given. The logits are those of all `classes`, before the softmax
+                or sigmoid. It is called for one text at a time, so no id is padding. Before an audit, the conformance
+                check `original_model` compares these logits with those of the adapter. If None, they are not compared,
+                and the report says so.
 
         Raises:
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
                 option is invalid.
         """
+        reads = () if query is None else ("query_state",)
+        require_callable("attention", attention, ("states", "allowed", *reads))
+        require_callable("decoder", decoder, ("context",) if isinstance(decoder, nn.Linear) else ("context", *reads))
         decoder = decoder_of(target, decoder, classes)
         self.encoder, self.attention, self.decoder = require_encoder(encoder), attention, decoder
         if open_classes is not None and query is None:
@@ -187,6 +197,7 @@ class PooledAttentionAdapter(TokenStreams):
             family=family,
             configuration=configuration,
             target=target,
+            original=original,
             capabilities=Capabilities(
                 classes=tuple(classes),
                 decodes=True,

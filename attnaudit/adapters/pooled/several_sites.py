@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
+from attnaudit.adapters.pooled.part_options import require_callable
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
     Encoding,
@@ -94,6 +95,7 @@ class SeveralAttentionsAdapter(TokenStreams):
         configuration: str = "",
         query: Callable[[Tensor, Tensor], Tensor] | None = None,
         target: Target = CLASS,
+        original: Callable[..., Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -120,6 +122,7 @@ class SeveralAttentionsAdapter(TokenStreams):
             query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given,
                 `pool` is called with this state as its fourth argument.
             target: As for `PooledAttentionAdapter`.
+            original: As for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: An option is invalid.
@@ -129,6 +132,8 @@ class SeveralAttentionsAdapter(TokenStreams):
                 f"sites={dict(sites)}: expected the name of each site and its number of heads, such as {{'hop 1': 1}}. "
                 "A name must not contain a comma, '=', '@' or '/'."
             )
+        reads = () if query is None else ("query_state",)
+        require_callable("pool", pool, ("states", "allowed", "attend", *reads))
         self.encoder, self.pool, self.query = require_encoder(encoder), decoder_of(target, pool, classes), query
         self._sites = tuple(Site(key=name, layer=i, heads=heads) for i, (name, heads) in enumerate(sites.items()))
         require_reading(self._sites, reading)
@@ -144,6 +149,7 @@ class SeveralAttentionsAdapter(TokenStreams):
             family=family,
             configuration=configuration,
             target=target,
+            original=original,
             capabilities=Capabilities(
                 classes=tuple(classes),
                 replays=True,

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attnaudit.adapters.pooled.part_options import require_class_names
 from attnaudit.errors import AdapterError, nearest
 from attnaudit.targets import PAGE, Target
 
@@ -27,9 +28,10 @@ def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence
         outputs: The names of the C outputs.
 
     Raises:
-        AdapterError: The target is of another kind, the model has no output of this name, there are too few names, or
-            two names are equal.
+        AdapterError: The target is of another kind, the model has no output of this name, there are too few names, two
+            names are equal, or the names are a single string.
     """
+    require_class_names(outputs)
     fewest = 2 if target.kind == "class" else 1
     if len(outputs) < fewest or len(set(outputs)) != len(outputs):
         expected = "at least two different class names" if fewest == 2 else "different names"

@@ -5,7 +5,7 @@ Shapes: B instances, T tokens of a stream, V variants, d features of an embeddin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, select_rows, substitute_positions
-from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Site
+from attnaudit.adapters.pooled.original_forward import compare_logits
+from attnaudit.adapters.pooled.part_options import (
+    require_callable,
+    require_equal_numbers,
+    require_known_ids,
+    require_modules,
+)
+from attnaudit.adapters.pooled.target_decoder import decoder_of
+from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.formatting import listed
 from attnaudit.instances import Instance
@@ -54,13 +62,17 @@ class TokenStreams:
         description: One line that reports show.
         family: The family of the model. Words that name the target are appended (see `Target.family`).
         configuration: A text that describes what determines the outputs of the model apart from its parameters.
+        original: The forward pass of the model (see `_original_arguments`); None if the adapter is not compared with
+            it.
 
     Raises:
-        AdapterError: There are no modules.
+        AdapterError: There are no modules, or an option is invalid.
     """
 
     #: Names of the entries of `Inputs.extra` with one value per token of the text.
     per_token: ClassVar[tuple[str, ...]] = ()
+    #: Compares the logits with those of `original` (see `ConvertedModelAdapter`). Only set if `original` is given.
+    compare_with_original: Callable[[Inputs], str]
 
     def __init__(
         self,
@@ -77,11 +89,17 @@ class TokenStreams:
         description: str,
         family: str,
         configuration: str,
+        original: Callable[..., Tensor] | None = None,
     ) -> None:
-        if not modules:
+        require_modules(modules)
+        require_callable("embedding", embedding, ("ids",))
+        require_callable("tokenize", tokenize, ("text",))
+        if mask_id is not None and mask_id == pad_id:
             raise AdapterError(
-                "None of the given parts of the model is an nn.Module. List the modules that hold the parameters, as "
-                "in modules=(model,), so that they can be moved, hashed and put in evaluation mode."
+                f"mask_id and pad_id are both {mask_id}. Padding replaces no word while a model is trained, so its "
+                "embedding does not show what the model does without a word. Give mask_id the id of the mask token or "
+                f"of the unknown word. If id {mask_id} did replace words in training, give padding any other id: "
+                "pad_id=..."
             )
         for name, token in (("pad_id", pad_id), ("mask_id", mask_id)):
             if isinstance(embedding, nn.Embedding) and token is not None and not 0 <= token < embedding.num_embeddings:
@@ -91,6 +109,11 @@ class TokenStreams:
                 )
         self.embedding, self.tokenize, self.streams = embedding, tokenize, tuple(streams)
         self.pad_id, self.mask_id, self.attend_special = pad_id, mask_id, attend_special
+        if original is not None:
+            require_callable("original", original, streams)
+            self._one_output = decoder_of(target, lambda outputs: outputs, capabilities.classes)
+            self.compare_with_original = self._compare_with_original
+        self.original = original
         if target.kind != "class":
             outputs = capabilities.classes
             family = f"{family or POOLED}, {target.family}"
@@ -161,12 +184,10 @@ class TokenStreams:
             raise AdapterError(
                 f"tokenize returned {type(encoding).__name__}; expected attnaudit.adapters.Encoding(ids, tokens)."
             )
-        lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.special or encoding.ids)}
-        if len(lengths) != 1:
-            raise AdapterError(
-                f"tokenize gave {len(encoding.ids)} ids, {len(encoding.tokens)} tokens and "
-                f"{len(encoding.special or encoding.ids)} special flags for one text; expected the same number of each."
-            )
+        where = f"{instance.where or instance.id}, {text[:40]!r}"
+        require_equal_numbers(encoding.ids, encoding.tokens, encoding.special, where)
+        if isinstance(self.embedding, nn.Embedding):
+            require_known_ids(encoding.ids, encoding.tokens, self.embedding.num_embeddings, where)
         limit = self._capabilities.max_tokens
         if limit is not None and len(encoding.ids) > limit:
             raise DataError(
@@ -177,6 +198,32 @@ class TokenStreams:
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
+
+    def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
+        """Return the arguments of `original` for one row: the ids (1, T) of its text, and those of its query if any."""
+        return tuple(ids[row : row + 1, inputs.mask[stream][row]] for stream, ids in inputs.ids.items())
+
+    def _compare_with_original(self, inputs: Inputs) -> str:
+        assert self.original is not None
+        with torch.no_grad():
+            return compare_logits(
+                self.original,
+                [self._original_arguments(inputs, row) for row in range(len(inputs.ids[TEXT]))],
+                self.run(inputs).logits,
+                list(map(" ".join, inputs.tokens[TEXT])),
+                of_target=self._one_output,
+                is_open=inputs.extra[OPEN_CLASSES][:, 0] if OPEN_CLASSES in inputs.extra else None,
+            )
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        embeddings: Mapping[str, Tensor] | None = None,
+        intervene: Intervention | None = None,
+        hidden: bool = False,
+    ) -> Trace:
+        raise NotImplementedError
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=self.per_token)
@@ -236,7 +283,7 @@ def require_encoder(encoder: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Te
     """Refuse a recurrent module of PyTorch as the encoder, because it accepts no mask. Return any other encoder.
 
     Raises:
-        AdapterError: The encoder is an `nn.LSTM`, `nn.GRU` or `nn.RNN`.
+        AdapterError: The encoder is an `nn.LSTM`, `nn.GRU` or `nn.RNN`, or cannot be called with two arguments.
     """
     if isinstance(encoder, nn.RNNBase):
         raise AdapterError(
@@ -244,6 +291,7 @@ def require_encoder(encoder: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Te
             "that calls it and returns the hidden states: encoder=lambda embedded, mask: model.encoder(embedded)[0]. "
             "Also give modules=(model,), because the parameters of a function are not found."
         )
+    require_callable("encoder", encoder, ("embeddings", "mask"))
     return encoder
 
 

@@ -254,6 +254,57 @@ def test_likely_mistakes_are_reported_with_advice(changes: dict[str, Any], words
         quick(built(PooledAttentionAdapter, **changes), INSTANCES)
 
 
+def test_a_failure_of_a_basic_check_is_reported_once() -> None:
+    def encoder(embeddings: Tensor, mask: Tensor) -> Tensor:
+        raise ValueError("expected 3 axes")
+
+    results = full(adapter(encoder=encoder), INSTANCES)
+    assert [one.check for one in results if "expected 3 axes" in one.detail] == ["sites"]
+    assert {one.detail for one in results if one.check != "sites"} == {"not run, because 'sites' fails."}
+
+
+def test_weights_that_are_nan_are_not_called_random() -> None:
+    results = {
+        one.check: one for one in full(adapter(attention=lambda states, _: states[..., 0] * torch.nan), INSTANCES)
+    }
+    assert "contain nan for films.csv:3, 'bad'" in results["shapes"].detail
+    assert results["evaluation_mode"].detail == "not run, because 'shapes' fails."
+
+
+class NanBesidesTheChosenWeights(nn.Module):
+    """Attention whose weights are finite. Their gradients are NaN, because a NaN takes part in torch.where()."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        weights = self.attention(states, allowed)
+        is_long = (allowed.sum(1) == 99)[:, None]
+        return torch.where(is_long, weights * torch.nan, weights)
+
+
+def test_a_gradient_that_is_not_finite_names_the_row_and_the_likely_cause() -> None:
+    broken = adapter(attention=NanBesidesTheChosenWeights(parts()["attention"]))  # type: ignore[arg-type]
+    results = {one.check: one for one in full(broken, INSTANCES)}
+    assert "NaN or infinite for films.csv:3, 'bad', although the logits are finite" in results["gradients"].detail
+    assert "detach" not in results["gradients"].detail
+    expected = "the gradients are not finite, so there is nothing to compare. Fix what the check 'gradients' reports."
+    assert results["finite_differences"].detail == expected
+
+
+def test_finite_differences_refer_to_the_check_of_gradients() -> None:
+    given = parts()
+    encoder = given["encoder"]
+    detached = adapter(encoder=lambda embedded, mask: encoder(embedded.detach(), mask), modules=(encoder,))  # type: ignore[operator,arg-type]
+    results = {one.check: one for one in full(detached, INSTANCES)}
+    assert results["gradients"].outcome == results["finite_differences"].outcome == "fail"
+    assert results["finite_differences"].detail == (
+        "no gradient reaches the embeddings, so there is nothing to compare. Fix what the check 'gradients' reports."
+    )
+    assert not [one.check for one in results.values() if "allow_unused" in one.detail]
+
+
 def test_a_module_that_is_not_listed_is_found_by_its_parameters() -> None:
     given = parts()
     with pytest.raises(AdapterError, match=r"modules: the logits depend on \d+ parameters that belong to none"):

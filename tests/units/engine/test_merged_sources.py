@@ -187,7 +187,10 @@ def test_texts_that_are_equal_up_to_the_limit_of_the_model_are_one_source() -> N
 
 
 def test_a_pair_is_repeated_only_if_text_and_query_are() -> None:
-    model = adapter(query=lambda embeddings, mask: (embeddings * mask[..., None]).sum(1))
+    model = adapter(
+        query=lambda embeddings, mask: (embeddings * mask[..., None]).sum(1),
+        attention=lambda states, allowed, query: allowed / allowed.sum(1, keepdim=True),
+    )
     pairs = [("good film", "is it"), (" good  film", "is it "), ("good film", "is film"), ("good film is", "it")]
     instances = [Instance(id=f"{i}", text=text, query=query) for i, (text, query) in enumerate(pairs)]
     sequences = encode_instances(model, instances, "tokens").sequences

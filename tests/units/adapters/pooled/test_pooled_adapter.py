@@ -11,7 +11,7 @@ from attnaudit.adapters.padding import pad
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
 from tests import strategies
-from tests.small_models import WORDS, adapter, dataset, parts, tokenize_with_ends
+from tests.small_models import WORDS, Attention, adapter, dataset, parts, tokenize_with_ends
 
 sentences = strategies.texts(WORDS[1:], max_words=9)
 
@@ -119,6 +119,69 @@ def test_an_id_without_an_embedding_is_refused(name: str, token: int) -> None:
         adapter(**{name: token})
 
 
+def test_padding_replaces_no_word() -> None:
+    with pytest.raises(AdapterError, match=r"mask_id and pad_id are both 0\..*id of the mask token or of the unknown"):
+        adapter(mask_id=0)
+    assert adapter(mask_id=0, pad_id=1).mask_id == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": "abc"}, r"classes='abc' is a single string; expected a sequence of names"),
+        ({"modules": nn.Linear(1, 1)}, r"modules is a Linear; expected a sequence of modules.*modules=\(model,\)"),
+        ({"modules": nn.Sequential(nn.Linear(1, 1))}, r"modules is a Sequential; expected a sequence"),
+        ({"modules": iter([nn.Linear(1, 1)])}, r"modules is a list_iterator; expected a sequence of modules"),
+        (
+            {"modules": (nn.Linear(1, 1), nn.Linear(1, 1).weight)},
+            r"modules\[1\] is a Parameter; expected an",
+        ),
+        ({"modules": ()}, "None of the given parts"),
+        (
+            {"embedding": nn.Embedding(3, 2).weight},
+            r"embedding is a Parameter, .*Give the module instead",
+        ),
+        (
+            {"embedding": "words"},
+            r"embedding is a str, which cannot be called; .* called as embedding\(ids\)\.$",
+        ),
+        (
+            {"attention": lambda states: states},
+            r"attention takes the arguments \(states\); expected a function of 2 arguments, called as "
+            r"attention\(states, allowed\) \(too many positional arguments\)",
+        ),
+        ({"encoder": nn.Linear(6, 10)}, r"encoder takes the arguments \(input\); .*encoder\(embeddings, mask\)"),
+        ({"decoder": lambda context, query: context}, r"decoder takes .* of 1 argument, called as decoder\(context\)"),
+        ({"tokenize": lambda: None}, r"tokenize takes the arguments \(\); .*tokenize\(text\)"),
+        (
+            {"query": lambda embedded, mask: embedded.sum(1), "attention": lambda states, allowed: states},
+            r"of 3 arguments, called as attention\(states, allowed, query_state\)",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(AdapterError, match=message):
+        adapter(**changes)
+
+
+def test_functions_without_a_known_signature_are_accepted() -> None:
+    assert adapter(attention=Attention(), encoder=torch.add, modules=(nn.Linear(1, 1),)).encoder is torch.add
+
+
+def test_an_id_outside_the_vocabulary_names_its_row_and_token() -> None:
+    def unknown(text: str) -> Encoding:
+        return Encoding([999 if word == "film" else 2 for word in text.split()], text.split())
+
+    message = (
+        r"^films\.csv:2, 'the film is good': tokenize gives the token 'film' the id 999, but the embedding has "
+        r"16 rows\. Give ids from 0 to 15;"
+    )
+    with pytest.raises(AdapterError, match=message):
+        adapter(tokenize=unknown).collate(dataset().instances)
+    with pytest.raises(AdapterError, match="the id -1, but"):
+        adapter(tokenize=lambda text: Encoding([-1], ["word"])).collate(dataset().instances)
+
+
 def test_parts_without_parameters_are_refused() -> None:
     with pytest.raises(AdapterError, match=r"modules=\(model,\)"):
         PooledAttentionAdapter(
@@ -135,8 +198,11 @@ def test_parts_without_parameters_are_refused() -> None:
     ("tokenize", "message"),
     [
         (lambda t: [1, 2], "tokenize returned list"),
-        (lambda t: Encoding([1, 2], ["one"]), "2 ids, 1 tokens"),
-        (lambda t: Encoding([1], ["one"], [True, False]), "2 special flags"),
+        (
+            lambda t: Encoding([1, 2], ["one"]),
+            r"films\.csv:2, 'the film is good': tokenize returned 2 ids and 1 token; expected one token per id",
+        ),
+        (lambda t: Encoding([1], ["one"], [True, False]), "1 id, 1 token and 2 special flags"),
         (lambda t: Encoding([1.5], ["one"]), r"token ids are torch.float32, such as 1.5\. Give whole numbers"),
     ],
 )
