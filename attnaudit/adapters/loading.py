@@ -133,7 +133,14 @@ def unknown_model(name: str) -> str:
     """Return the error message for a value of `--model` that is not a folder, a registered model or a factory."""
     path = Path(name)
     if path.is_file():
-        return f"--model {name}: this is a file; expected a folder. Give the checkpoint folder that contains the file."
+        formats = (checkpoint_formats.get(one) for one in checkpoint_formats.names())
+        fix = (
+            "Give the checkpoint folder that contains the file."
+            if any(one.recognises(path.parent) for one in formats)
+            else "The folder that contains it is not a checkpoint. Register an adapter that loads the file in "
+            "conftest.py with @attnaudit.register_model(name), and give this name."
+        )
+        return f"--model {name}: this is a file; expected a folder. {fix}"
     return (
         f"--model {name}: there is no such folder, registered model or package.module:factory. "
         f"{nearest(name, models.names())} Give a checkpoint folder, or register a model in conftest.py with "

@@ -17,9 +17,11 @@ from attnaudit.errors import AuditError, DataError, ModelError, require_reachabl
 from attnaudit.formatting import terminal_safe, without_commands
 from attnaudit.records import ConformanceResult
 from attnaudit.registry import begin_project, models
+from attnaudit.run.audited_data import require_known_labels
 
 if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
+    from attnaudit.data.draws import Draws
     from attnaudit.instances import Dataset, Instance
 
 #: The number of instances on which the checks run, and the size of the random sample from which they are selected.
@@ -64,8 +66,11 @@ def run(options: argparse.Namespace) -> int:
     """
     try:
         require_device("--device", options.device)
-        instances = None if options.data is None else _instances(options.data)
+        draws = None if options.data is None else _draws(options.data)
         loaded = _load(options.model)
+        if draws is not None:
+            require_known_labels(draws, loaded.adapter.capabilities, SAMPLE)
+        instances = None if draws is None else _instances(draws)
         results = _check(loaded.adapter, instances, options)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error).removeprefix('--model ')}", file=sys.stderr)
@@ -76,16 +81,23 @@ def run(options: argparse.Namespace) -> int:
     return int(any(one.outcome == "fail" for one in results))
 
 
-def _instances(data: str) -> Sequence[Instance]:
-    from attnaudit.conformance.sample_texts import spread
+def _draws(data: str) -> Draws:
+    """Open the data, so that an invalid row is reported before the model is loaded."""
     from attnaudit.data.draws import open_draws
 
-    dataset: Dataset = open_draws(data, 0).first(SAMPLE)
+    draws = open_draws(data, 0)
+    dataset: Dataset = draws.first(SAMPLE)
     if not dataset.instances:
         raise DataError(
             f"Data set '{dataset.name}' has no instances, so the model cannot be checked. Add at least one row."
         )
-    return spread(dataset.instances, COUNT)
+    return draws
+
+
+def _instances(draws: Draws) -> Sequence[Instance]:
+    from attnaudit.conformance.sample_texts import spread
+
+    return spread(draws.first(SAMPLE).instances, COUNT)
 
 
 def _load(model: str) -> Any:

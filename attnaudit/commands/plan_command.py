@@ -22,6 +22,7 @@ from attnaudit.formatting import duration, plural, terminal_safe
 from attnaudit.model_families import audited_family
 from attnaudit.records import CheckCost
 from attnaudit.report.check_costs import PASS_UNIT, CostLine
+from attnaudit.run.audited_data import require_known_labels
 from attnaudit.run.cost_probe import CostEstimate, MemoryEstimate, estimate_cost
 from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.run_choice import newest_run, require_run_folder
@@ -188,8 +189,8 @@ def _model_and_data(options: argparse.Namespace) -> tuple[LoadedModel, Draws] | 
     """Open --data and load --model; None if no model is given.
 
     Raises:
-        AuditError: The data cannot be read, the model cannot be loaded, TMPDIR or the device cannot be used, or --data,
-            --device or --unit is given without --model.
+        AuditError: The data cannot be read, the model cannot be loaded or does not know a label of the data, TMPDIR or
+            the device cannot be used, or --data, --device or --unit is given without --model.
     """
     if options.model is None:
         for option, given in (
@@ -210,7 +211,10 @@ def _model_and_data(options: argparse.Namespace) -> tuple[LoadedModel, Draws] | 
     if options.device != AUTO:
         require_device("--device", options.device)
     draws = open_draws(options.data or DEFAULT_DATA, 0)
-    return load_model(options.model), draws
+    loaded = load_model(options.model)
+    if options.data is not None:
+        require_known_labels(draws, loaded.adapter.capabilities, PROBE_ROWS)
+    return loaded, draws
 
 
 def _policy_of_family(options: argparse.Namespace, measured: tuple[LoadedModel, object] | None) -> Policy:

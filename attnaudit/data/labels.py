@@ -121,6 +121,9 @@ def _listed(names: Iterable[str]) -> str:
 
 def _remedy(label: str, known: Sequence[str]) -> str:
     fix = "Correct the label, or use a model and data that belong together."
+    other_case = [f"'{name}'" for name in known if name.casefold() == label.casefold()]
+    if other_case:
+        return f"Did you mean {' or '.join(other_case)}? Labels are case-sensitive. {fix}"
     return f"{did_you_mean(label, known)} {fix}".lstrip()
 
 

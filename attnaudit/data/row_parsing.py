@@ -293,14 +293,13 @@ def _label(value: object, where: str, *, all_text: bool) -> str | None:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) or (all_text and isinstance(value, str) and _is_fraction(value.strip())):
-        raise invalid(
-            where,
-            Column.LABEL,
-            f"the number {value}",
-            one_class,
-            "Write classes as integers (1, not 1.0) or names. The classes of a score are 0 (below its "
-            "threshold) and 1 (at or above it). If the score has no threshold, leave the label out.",
-        )
+        fix = "Write classes as integers (1, not 1.0) or names."
+        if not float(value).is_integer():
+            fix += (
+                " The classes of a score are 0 (below its threshold) and 1 (at or above it). If the score has no "
+                "threshold, leave the label out."
+            )
+        raise invalid(where, Column.LABEL, f"the number {value}", one_class, fix)
     if isinstance(value, list | tuple | dict | set):
         fix = "Several labels for one text belong in the column 'labels', for a model that assigns several."
         raise invalid(where, Column.LABEL, describe_value(value), one_class, fix)

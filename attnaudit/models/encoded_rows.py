@@ -23,13 +23,18 @@ def training_classes(training: Dataset) -> tuple[str, ...]:
     """Return the different labels of the training data, sorted. They are sorted as numbers if all are integers.
 
     Raises:
-        DataError: There are fewer than two different labels.
+        DataError: There are fewer than two different labels, or there are none.
     """
     classes = ordered_classes(training.instances)
+    if not classes:
+        raise DataError(
+            f"{training.source}: column 'label' is missing or empty. Training needs a label in every row, and at least "
+            "two classes. Add the column."
+        )
     if len(classes) < 2:
         raise DataError(
-            f"{training.source}: the labels name {'one class, ' + repr(classes[0]) if classes else 'no class'}; "
-            "training needs at least two. Add labelled rows of another class."
+            f"{training.source}: the labels name one class, {classes[0]!r}; training needs at least two. Add labelled "
+            "rows of another class."
         )
     return classes
 

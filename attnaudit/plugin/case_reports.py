@@ -10,6 +10,7 @@ import pytest
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.clean_reports import failure_without_traceback
+from attnaudit.plugin.displayed_paths import display_paths
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
             others = [pair for pair in item.user_properties if not pair[0].startswith("attnaudit")]
             item.user_properties[:] = [*others, *_properties(record, remark)]
     error = None if call.excinfo is None else call.excinfo.value
+    if isinstance(error, AuditError):
+        display_paths(error, item.config)
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),
         "reason": str(error) if isinstance(error, AuditError) else None,

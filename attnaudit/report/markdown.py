@@ -152,17 +152,22 @@ def _comparison_lines(comparisons: Sequence[tuple[CheckRecord, BaselineCompariso
 
 
 def _blocking_lines(run: RunRecord) -> list[str]:
-    """Return one line for each gate that blocks the release: what it measured, or why it has no verdict."""
+    """Return the gates that block the release: what each of them measured, or why they have no verdict.
+
+    Gates without a verdict for the same reason share a line.
+    """
     blocking = [
         f"* {VERDICT_SYMBOLS[check.verdict]} {escape(f'{check.check} on {check.model}, {check.data}')}: "
         f"{escape(_measured(check), LONGEST_REASON)}"
         for check in run.checks
         if check.blocks and check.key[:3] not in excepted_gates(run)
     ]
+    by_reason: dict[str, list[str]] = {}
+    for gate in run.gates:
+        if gate.state == "open":
+            by_reason.setdefault(gate.reason, []).append(escape(f"{gate.check} on {gate.model}, {gate.data}"))
     return blocking + [
-        f"* no verdict: {escape(f'{gate.check} on {gate.model}, {gate.data}')}: {escape(gate.reason, LONGEST_REASON)}"
-        for gate in run.gates
-        if gate.state == "open"
+        f"* no verdict: {'; '.join(names)}: {escape(reason, LONGEST_REASON)}" for reason, names in by_reason.items()
     ]
 
 
@@ -224,18 +229,23 @@ def _named(check: CheckRecord, several: bool) -> str:
 
 
 def _missing_lines(run: RunRecord) -> list[str]:
-    """Return lines about the cases without a verdict, one line per model, data set and reason."""
+    """Return lines about the cases without a verdict, one line per model, data set and reason.
+
+    A reason that `_blocking_lines` gives is not repeated.
+    """
     if not run.missing:
         return []
     checks: dict[tuple[str, str, str], list[str]] = {}
     for case in run.missing:
         checks.setdefault((case.model, case.data, case.reason), []).append(escape(case.check))
+    above = {gate.reason for gate in run.gates if gate.state == "open"}
     return [
         "",
         f"**Cases without a verdict: {len(run.missing)}**",
         "",
         *(
-            f"* {', '.join(names)} on {escape(model)}, {escape(data)}: {escape(reason, LONGEST_REASON)}"
+            f"* {', '.join(names)} on {escape(model)}, {escape(data)}: "
+            f"{'the reason given above' if reason in above else escape(reason, LONGEST_REASON)}"
             for (model, data, reason), names in checks.items()
         ),
     ]

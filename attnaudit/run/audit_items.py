@@ -23,6 +23,8 @@ from attnaudit.registry import datasets, models
 from attnaudit.targets import labels_in, split_label
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+#: Each checkpoint folder has one of these files.
+CHECKPOINT_FILES = ("attnaudit.json", "config.json", "adapter_config.json")
 DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
@@ -79,7 +81,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
         elif folder.is_file():
             raise ModelError(
                 f"--model {name}: this is a file. Expected a checkpoint folder (`attnaudit train` writes one), a "
-                f"registered name or package.module:factory. Give the folder: --model {Path(name).parent}"
+                f"registered name or package.module:factory. {_instead_of(Path(name), folder.parent)}"
             )
         else:
             known = [*models.names(), *_siblings(name, base, holds=_holds_model)]
@@ -166,9 +168,19 @@ def _require_module(name: str, base: Path) -> None:
         )
 
 
+def _instead_of(file: Path, folder: Path) -> str:
+    """Return a sentence that says what to give as --model instead of a file in this folder."""
+    if any((folder / name).is_file() for name in CHECKPOINT_FILES):
+        return f"Give the folder: --model {file.parent}"
+    return (
+        "A file of weights does not say how a model computes its output. Register an adapter that loads the file, with "
+        "@attnaudit.register_model(NAME) in audits/conftest.py, and give --model NAME (docs/tutorial.md, step 3)."
+    )
+
+
 def _holds_model(folder: Path) -> bool:
     """Return whether a folder contains files as checkpoints have them."""
-    patterns = ("attnaudit.json", "config.json", "adapter_config.json", "*.safetensors", "*.pt", "*.bin")
+    patterns = (*CHECKPOINT_FILES, "*.safetensors", "*.pt", "*.bin")
     return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 

@@ -38,6 +38,20 @@ def indices_of_labels(rows: Dataset, capabilities: Capabilities) -> Integers:
     return indices
 
 
+def require_known_labels(draws: Draws, capabilities: Capabilities, most: int) -> None:
+    """Refuse data with a label that the model does not know, as an audit does.
+
+    Args:
+        draws: The rows of the data.
+        capabilities: The capabilities of the model.
+        most: The number of rows to read if their total number is unknown.
+
+    Raises:
+        DataError: The model does not know a label. The message is that of an audit of all rows.
+    """
+    indices_of_labels(draws.first(most if draws.size is None else None), capabilities)
+
+
 def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
     """Return the record of a data set.
 

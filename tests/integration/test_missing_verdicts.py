@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.conftest import PROJECT_CONFTEST, PROJECT_TEST, newest_audit, newest_run
@@ -174,4 +176,12 @@ def test_an_invalid_row_is_reported_once_without_a_traceback(project: pytest.Pyt
     result.stdout.no_fnmatch_line("*session.py*")
     audit = newest_audit(project.path)
     assert len(audit["missing"]) == 3
-    assert all("typo.csv:42" in entry["reason"] for entry in audit["missing"])
+    assert all(entry["reason"].startswith("typo.csv:42: column 'label'") for entry in audit["missing"])
+    summary = (newest_run(project.path) / "summary.md").read_text(encoding="utf-8")
+    assert summary.count("'postive'") == 1
+    assert "tiny, typo: the reason given above" in summary
+    assert str(project.path) not in summary
+    for command in (("conformance", "tiny"), ("plan", "--model", "tiny")):
+        done = project.run(sys.executable, "-m", "attnaudit.cli", *command, "--data", "typo.csv")
+        assert done.ret == 2
+        assert done.errlines[-1] == f"attnaudit: {audit['missing'][0]['reason']}"

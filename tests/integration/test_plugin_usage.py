@@ -24,7 +24,11 @@ def pytest_unconfigure(config):
     [
         ([], "*No model is given. Name one: --model demo*"),
         (["--model", "tinny"], "*--model tinny: there is no such model. Did you mean 'tiny'?*"),
-        (["--model", "test_audit.py"], "*--model test_audit.py: this is a file. Expected a checkpoint folder*"),
+        (
+            ["--model", "test_audit.py"],
+            "*--model test_audit.py: this is a file. Expected a checkpoint folder*Register an adapter that loads the "
+            "file*",
+        ),
         (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
         (["--model", "tiny", "--data", "rowz"], "*--data rowz: there is no such file*Did you mean 'rows'?*"),
         (["--model", "tiny", "--data", "test_audit.py"], "*the suffix '.py' does not tell the format*.jsonl*"),

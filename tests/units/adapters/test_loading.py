@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.loading import LoadedModel, fingerprint, load_model
 from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.registry import Registry, models
@@ -124,8 +125,25 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 def test_a_file_is_not_a_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ModelError, match="this is a file; expected a folder"):
+    with pytest.raises(ModelError, match=r"this is a file; expected a folder.*not a checkpoint\. Register an adapter"):
         load_model(str(tmp_path / "model.safetensors"))
+    (tmp_path / "attnaudit.json").write_text("{}")
+    with pytest.raises(ModelError, match="Give the checkpoint folder that contains the file"):
+        load_model(str(tmp_path / "model.safetensors"))
+
+
+def test_a_misspelt_argument_of_an_adapter_gets_the_nearest() -> None:
+    models.register("misspelt")(lambda: PooledAttentionAdapter(**parts(), max_token=3))  # type: ignore[arg-type,call-arg]
+    with pytest.raises(ModelError, match=r"unexpected keyword argument 'max_token'\. Did you mean 'max_tokens'"):
+        load_model("misspelt")
+
+
+def test_a_string_as_classes_is_refused() -> None:
+    made = adapter()
+    made._capabilities = replace(made.capabilities, classes="ab")  # type: ignore[arg-type]
+    models.register("letters")(lambda: made)
+    with pytest.raises(AdapterError, match="classes is the string 'ab'; expected a sequence of names"):
+        load_model("letters")
 
 
 def test_an_unknown_folder_says_what_it_holds(tmp_path: Path) -> None:

@@ -376,7 +376,11 @@ def test_several_labels_are_refused(tmp_path: Path, suffix: str, label: object) 
 @pytest.mark.parametrize("label", [0.5, 1.0, -2e-3])
 def test_fractions_as_labels_are_refused(tmp_path: Path, suffix: str, label: float) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
-    refused(path, "column 'label'", f"the number {label}", "Write classes as integers")
+    about_scores = ["The classes of a score"] if label != 1.0 else []
+    refused(path, "column 'label'", f"the number {label}", "Write classes as integers", *about_scores)
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert ("score" in str(caught.value)) == (label != 1.0)
 
 
 def test_label_true_is_refused(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_indices(labels: tuple[str | None, ...], classes: tuple[str, ...], indic
     ("label", "classes", "message"),
     [
         ("postive", ("negative", "positive"), "Did you mean 'positive'?"),
-        ("Positive", ("negative", "positive"), "Did you mean 'positive'?"),
+        ("Positive", ("negative", "positive"), r"Did you mean 'positive'\? Labels are case-sensitive\."),
+        ("POSITIVE", ("negative", "positive"), r"Did you mean 'positive'\? Labels are case-sensitive\."),
         ("2", ("negative", "positive"), r"\(0 'negative', 1 'positive'\)"),
         ("-1", ("negative", "positive"), "leave it empty if the row is unlabelled"),
         ("01", ("negative", "positive"), "is not one of the model's classes"),

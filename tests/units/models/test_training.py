@@ -172,7 +172,14 @@ def with_row(data: Dataset, **changes: object) -> Dataset:
         (sentences(9, seed=1, names=("good",)), DEV, "the labels name one class, 'good'; training needs at least two"),
         (TRAIN, sentences(9, seed=1, names=("good",)), "every label is 'good'.*several classes"),
         (TRAIN, dataclasses.replace(DEV, instances=()), "no row"),
-        (dataclasses.replace(TRAIN, instances=()), DEV, "the labels name no class"),
+        (dataclasses.replace(TRAIN, instances=()), DEV, "column 'label' is missing or empty"),
+        (
+            dataclasses.replace(
+                TRAIN, instances=tuple(dataclasses.replace(one, label=None) for one in TRAIN.instances), classes=()
+            ),
+            DEV,
+            r"^made\.jsonl: column 'label' is missing or empty\. Training needs a label in every row",
+        ),
     ],
 )
 def test_unusable_data_are_refused_with_their_row(training: Dataset, dev: Dataset, message: str) -> None:

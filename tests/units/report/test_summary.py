@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, Requirement
+from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, MissingCase, Requirement
 from attnaudit.report.markdown import FOLD, MOST_CHARACTERS, UNFOLD, summary
 from tests.units.report.example_checks import check_record, interval, seven_checks
 from tests.units.report.example_runs import HOSTILE, run_record
@@ -98,6 +98,16 @@ def test_a_gate_without_a_verdict_is_shown_and_an_excepted_one_is_folded() -> No
     assert "* no verdict: other on demo, movie-reviews: its test was skipped" in shown
     assert check.check not in shown
     assert "attention is not shown" in text
+
+
+def test_a_reason_of_several_gates_is_shown_once() -> None:
+    same = {"model": "demo", "data": "films", "reason": "films.csv:3: no text"}
+    gates = [GateRecord(**same, check=check, state="open") for check in ("one", "two")]
+    missing = [MissingCase(**same, check=check, test=check) for check in ("one", "two", "three")]
+    text = summary(msgspec.structs.replace(run_record([], gates=gates), missing=missing), report="r")
+    assert "* no verdict: one on demo, films; two on demo, films: films.csv:3: no text" in text
+    assert "* one, two, three on demo, films: the reason given above" in text
+    assert text.count("films.csv:3") == 1
 
 
 @pytest.mark.parametrize("name", ["check", HOSTILE])
