@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import nn
 
@@ -44,8 +44,8 @@ def require_callable(name: str, part: object, arguments: Sequence[str]) -> None:
         ) from error
 
 
-def require_modules(modules: object) -> None:
-    """Check the option `modules`.
+def require_modules(modules: Iterable[nn.Module]) -> tuple[nn.Module, ...]:
+    """Check the option `modules`, and return the modules.
 
     Raises:
         AdapterError: It is a single module, it is empty, or an item is not a module.
@@ -55,8 +55,12 @@ def require_modules(modules: object) -> None:
             f"modules is a {type(modules).__name__}; expected a sequence of modules. Write a tuple with one item: "
             "modules=(model,)."
         )
-    if not isinstance(modules, Sequence):
-        raise AdapterError(f"modules is a {type(modules).__name__}; expected a sequence of modules: modules=(model,).")
+    try:
+        modules = tuple(modules)
+    except TypeError as error:
+        raise AdapterError(
+            f"modules is a {type(modules).__name__}; expected a sequence of modules: modules=(model,)."
+        ) from error
     if not modules:
         raise AdapterError(
             "None of the given parts of the model is an nn.Module. List the modules that hold the parameters, as in "
@@ -68,6 +72,7 @@ def require_modules(modules: object) -> None:
                 f"modules[{position}] is a {type(module).__name__}; expected an nn.Module. List the modules that hold "
                 "the parameters, as in modules=(model,)."
             )
+    return modules
 
 
 def require_class_names(classes: object) -> None:

@@ -22,7 +22,7 @@ from attnaudit.adapters.pooled.part_options import (
 )
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Capabilities, Inputs, Intervention, Site, Trace
-from attnaudit.errors import AdapterError, DataError
+from attnaudit.errors import AdapterError, DataError, raised_at
 from attnaudit.formatting import listed
 from attnaudit.instances import Instance
 from attnaudit.model_families import POOLED
@@ -91,7 +91,7 @@ class TokenStreams:
         configuration: str,
         original: Callable[..., Tensor] | None = None,
     ) -> None:
-        require_modules(modules)
+        modules = require_modules(modules)
         require_callable("embedding", embedding, ("ids",))
         require_callable("tokenize", tokenize, ("text",))
         if mask_id is not None and mask_id == pad_id:
@@ -110,7 +110,7 @@ class TokenStreams:
         self.embedding, self.tokenize, self.streams = embedding, tokenize, tuple(streams)
         self.pad_id, self.mask_id, self.attend_special = pad_id, mask_id, attend_special
         if original is not None:
-            require_callable("original", original, streams)
+            require_callable("original", original, ("ids", "query_ids")[: len(streams)])
             self._one_output = decoder_of(target, lambda outputs: outputs, capabilities.classes)
             self.compare_with_original = self._compare_with_original
         self.original = original
@@ -125,7 +125,7 @@ class TokenStreams:
                 decides=target.decides,
             )
         self.description, self.family, self.configuration = description, family, configuration
-        self._capabilities, self._modules = capabilities, tuple(modules)
+        self._capabilities, self._modules = capabilities, modules
 
     @property
     def capabilities(self) -> Capabilities:
@@ -197,7 +197,17 @@ class TokenStreams:
         return encoding
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
+        return {stream: self._embedded(ids) for stream, ids in inputs.ids.items()}
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        try:
+            return self.embedding(ids)
+        except IndexError as error:  # ids are tested before only if the embedding is an nn.Embedding
+            raise AdapterError(
+                f"embedding raised IndexError{raised_at(error)}: {error}. The ids of the texts are from "
+                f"{int(ids.min()):,} to {int(ids.max()):,}. Probably tokenize gives a word outside the vocabulary an "
+                "id without a row of the embedding. Give it the id of the unknown word."
+            ) from error
 
     def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
         """Return the arguments of `original` for one row: the ids (1, T) of its text, and those of its query if any."""

@@ -125,7 +125,7 @@ def test_a_wrong_function_is_described(changed: Callable[[Tensor], Any], message
 
 
 def test_a_function_with_other_arguments_is_refused_at_once() -> None:
-    with pytest.raises(AdapterError, match=r"original takes the arguments \(ids, mask\); expected .*original\(text\)"):
+    with pytest.raises(AdapterError, match=r"original takes the arguments \(ids, mask\); expected .*original\(ids\)"):
         adapter(Classifier(), original=lambda ids, mask: ids)
 
 

@@ -131,7 +131,7 @@ def test_padding_replaces_no_word() -> None:
         ({"classes": "abc"}, r"classes='abc' is a single string; expected a sequence of names"),
         ({"modules": nn.Linear(1, 1)}, r"modules is a Linear; expected a sequence of modules.*modules=\(model,\)"),
         ({"modules": nn.Sequential(nn.Linear(1, 1))}, r"modules is a Sequential; expected a sequence"),
-        ({"modules": iter([nn.Linear(1, 1)])}, r"modules is a list_iterator; expected a sequence of modules"),
+        ({"modules": 3}, r"modules is a int; expected a sequence of modules"),
         (
             {"modules": (nn.Linear(1, 1), nn.Linear(1, 1).weight)},
             r"modules\[1\] is a Parameter; expected an",
@@ -180,6 +180,13 @@ def test_an_id_outside_the_vocabulary_names_its_row_and_token() -> None:
         adapter(tokenize=unknown).collate(dataset().instances)
     with pytest.raises(AdapterError, match="the id -1, but"):
         adapter(tokenize=lambda text: Encoding([-1], ["word"])).collate(dataset().instances)
+
+
+def test_an_id_without_an_embedding_in_a_function_is_explained() -> None:
+    table = nn.Embedding(10, 6)
+    made = adapter(embedding=lambda ids: 2 * table(ids), modules=(table,))
+    with pytest.raises(AdapterError, match=r"embedding raised IndexError.*from 0 to 1\d\. Probably tokenize"):
+        made.embed(made.collate(dataset().instances))
 
 
 def test_parts_without_parameters_are_refused() -> None:
