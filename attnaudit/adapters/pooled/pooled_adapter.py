@@ -153,15 +153,15 @@ class PooledAttentionAdapter(TokenStreams):
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
                 option is invalid.
         """
+        if open_classes is not None and query is None:
+            raise AdapterError(
+                "open_classes is given without query. Also pass the function that encodes the query: query=..."
+            )
         reads = () if query is None else ("query_state",)
         require_callable("attention", attention, ("states", "allowed", *reads))
         require_callable("decoder", decoder, ("context",) if isinstance(decoder, nn.Linear) else ("context", *reads))
         decoder = decoder_of(target, decoder, classes)
         self.encoder, self.attention, self.decoder = require_encoder(encoder), attention, decoder
-        if open_classes is not None and query is None:
-            raise AdapterError(
-                "open_classes is given without query. Also pass the function that encodes the query: query=..."
-            )
         self.query, self.open_classes = query, open_classes
         if heads < 1 or (heads == 1 and contexts is not None):
             wrong = "contexts is given, but heads is 1" if heads == 1 else f"heads is {heads}"
