@@ -6,7 +6,8 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from attnaudit.records import GateRecord, RunRecord
+from attnaudit.formatting import plural
+from attnaudit.records import Environment, GateRecord, RunRecord
 from attnaudit.report.unvalidated import blocked_reason
 
 #: State of a gate, or verdict on it -> the words that follow the number of such gates, in the order of the text.
@@ -82,6 +83,12 @@ def identity_notes(run: RunRecord) -> list[str]:
     hashes = [(run.effective_policy.sha256, "effective policy")] if run.effective_policy else []
     hashes += [(data.sha256, f"data {data.name}") for data in run.data]
     return [*(f"sha256 {sha256} {what}" for sha256, what in hashes), *option_lines(run)]
+
+
+def device_text(environment: Environment) -> str:
+    """Return the device of a run with its threads, such as "cuda:0 (NVIDIA H200), 1 thread"."""
+    gpu = f" ({environment.gpu})" if environment.gpu else ""
+    return f"{environment.device}{gpu}, {plural(environment.threads, 'thread')}"
 
 
 def option_lines(run: RunRecord) -> list[str]:

@@ -13,6 +13,7 @@ from attnaudit.processes import replace_file, return_free_memory
 from attnaudit.records import RunRecord
 from attnaudit.report.audited_rows import audited_rows, row_count
 from attnaudit.report.explorer.explorer_page import ExplorerView, write_explorer
+from attnaudit.report.gate_text import device_text
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
 from attnaudit.report.two_runs.baseline_tables import BaselineRun
@@ -76,7 +77,7 @@ def environment(*packages: str) -> Environment:
     Each environment is made once in a process, because it keeps the compiled templates.
 
     Templates can use these functions as filters: `number`, `plural`, `duration` and `moment` of `attnaudit.formatting`,
-    and the functions of `attnaudit.report.audited_rows`.
+    `device_text` of `attnaudit.report.gate_text`, and the functions of `attnaudit.report.audited_rows`.
 
     Args:
         *packages: Names of packages with further templates. They take precedence over the templates of the report.
@@ -98,7 +99,7 @@ def environment(*packages: str) -> Environment:
     result.filters.update(
         number=formatting.number, plural=formatting.plural, duration=formatting.duration, moment=formatting.moment
     )
-    result.filters.update(audited_rows=audited_rows, row_count=row_count)
+    result.filters.update(audited_rows=audited_rows, row_count=row_count, device_text=device_text)
     return result
 
 
