@@ -44,6 +44,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         state.session.request(case.model, case.data, needs)
         state.selected.append(SelectedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
     _declare_policy_of_option(state)
+    _sort_cases(state)
     policies = [declaration.policy for declaration in state.declarations if declaration.policy is not None]
     plan = Plan(
         gates=list(state.declared.values()),
@@ -64,6 +65,20 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         from attnaudit.run.finish_run import write_running
 
         write_running(state.folder, state.context, plan)
+
+
+def _sort_cases(state: RunState) -> None:
+    """Sort the selected cases by model, data set and the order of the policy, whatever order pytest runs them in.
+
+    Plugins such as pytest-randomly change the order of the tests in every run. Without this, the order of the checks in
+    audit.json and in the tables would change as well.
+    """
+    models, data = (
+        {item.id: i for i, item in enumerate(items)}
+        for items in (state.options.model_items(), state.options.data_items())
+    )
+    checks = {check: i for i, check in enumerate(state.first_declared)}
+    state.selected.sort(key=lambda case: (models[case.model], data[case.data], checks.get(case.check, len(checks))))
 
 
 def _declare_policy_of_option(state: RunState) -> None:

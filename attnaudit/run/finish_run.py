@@ -128,7 +128,7 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
     Raises:
         ReportError: A file cannot be written. audit.json then does not say that the run passed.
     """
-    parts, checks = _in_collection_order(folder.read_parts(), plan), outcomes.sorted_records(plan.selected)
+    parts, checks = _in_order_of_cases(folder.read_parts(), plan), outcomes.sorted_records(plan.selected)
     run = msgspec.structs.replace(
         _record(folder, context),
         finished=current_time(),
@@ -232,8 +232,8 @@ def _record(folder: RunFolder, context: RunContext) -> RunRecord:
     )
 
 
-def _in_collection_order(parts: Sequence[MeasuredPart], plan: Plan) -> list[MeasuredPart]:
-    """Sort the parts by the order in which their cases were collected, and then by worker."""
+def _in_order_of_cases(parts: Sequence[MeasuredPart], plan: Plan) -> list[MeasuredPart]:
+    """Sort the parts by the order of the selected cases, and then by worker."""
     order: dict[tuple[str, str], int] = {}
     for case in plan.selected:
         order.setdefault((case.model, case.data), len(order))

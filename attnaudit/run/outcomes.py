@@ -109,7 +109,7 @@ class Outcomes:
         return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 
     def sorted_records(self, selected: Sequence[SelectedCase]) -> list[CheckRecord]:
-        """List the records in the order of collection, whichever worker reported first."""
+        """List the records in the order of the selected cases, whichever worker reported first."""
         order = {case.key: i for i, case in enumerate(selected)}
         return sorted(self.records.values(), key=lambda r: (order.get(r.key[:3], len(order)), r.key))
 

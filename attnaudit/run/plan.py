@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         gates: Every gate of the policy on every model and data set, selected or not.
-        selected: The cases that pytest selected, in the order of collection.
+        selected: The cases that pytest selected, sorted by model, data set and the order of the policy.
         left_out: The gates that an option of the user may have left out. A plugin removed any other gate without a
             case.
         policy: The policy file that the checks come from; None if they come from no file or from several files.

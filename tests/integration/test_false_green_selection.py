@@ -255,6 +255,16 @@ def test_shuffled_tests_give_the_same_run(audited: AuditedProject, seed: int) ->
     audited.assert_red(run, {LENGTH: "failed: fail: mean token_count"})
 
 
+def test_the_order_of_the_tests_does_not_change_the_order_of_the_verdicts(audited: AuditedProject) -> None:
+    audited.extend("def pytest_collection_modifyitems(items):\n    items.reverse()")
+    run = audited.pytest("-v")
+    tests = [line for line in run.process.out.splitlines() if line.startswith("test_audit.py::")]
+    assert [LENGTH in line for line in tests] == [True, False]
+    assert [check["check"] for check in run.audit["checks"]] == [PEAK, LENGTH]
+    table = [line for line in run.page("summary.md").splitlines() if line.startswith("| ✓ Pass |")]
+    assert [PEAK in line for line in table] == [True, False]
+
+
 def test_no_option_leaves_out_a_gate_that_a_conftest_removes(audited: AuditedProject) -> None:
     """The options select tests, but this gate was collected, and no option deselected it."""
     audited.write("test_other.py", "def test_ok(): pass\n")
