@@ -74,15 +74,26 @@ def _heading(model: str, data: str, run: RunRecord) -> str:
 def _line(gate: GateRecord, run: RunRecord) -> GateLine:
     key = (gate.model, gate.data, gate.check)
     record = next((one for one in run.checks if one.key[:3] == key), None)
-    questions = run.declared_policy.questions if run.declared_policy else []
-    asks = next((question.asks for question in questions if gate.check in question.checks), "")
+    asks = asked(gate.check, run)
     if record is None:
         return GateLine(STATE_WORDS.get(gate.state, gate.state), f"{asks} ({gate.check})" if asks else gate.check)
     if gate.state in STATE_WORDS:
         return GateLine(STATE_WORDS[gate.state], f"{asks or record.title}: {headline(record)}")
-    said = f"{asks} {ANSWERS[record.verdict]}" if asks else _claim(record)
+    said = question_and_answer(record, run)
     allowed = "; the policy allows this" if gate.state == "passed" and record.verdict != "pass" else ""
     return GateLine(record.verdict, f"{said}: {headline(record)}{_further_reason(record)}{allowed}")
+
+
+def question_and_answer(record: CheckRecord, run: RunRecord) -> str:
+    """Return the question of the policy to which a gate belongs, with its answer; or else what the check claims."""
+    asks = asked(record.check, run)
+    return f"{asks} {ANSWERS[record.verdict]}" if asks else _claim(record)
+
+
+def asked(check: str, run: RunRecord) -> str:
+    """Return the question of the policy to which a check belongs; "" if it belongs to none."""
+    questions = run.declared_policy.questions if run.declared_policy else []
+    return next((question.asks for question in questions if check in question.checks), "")
 
 
 def _further_reason(record: CheckRecord) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from attnaudit.formatting import duration, number, plural, visible, without_commands
-from attnaudit.records import BaselineComparison, CheckCost, CheckRecord, Environment, RunRecord
+from attnaudit.records import BaselineComparison, CheckCost, CheckRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows
 from attnaudit.report.check_costs import CostLine, table_of
-from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
+from attnaudit.report.gate_lines import question_and_answer
+from attnaudit.report.gate_text import device_text, excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import (
@@ -98,7 +99,7 @@ def summary(run: RunRecord, *, report: str) -> str:
     lines += [
         f"* Data {escape(data.name)}: {audited_rows(data)} (sha256 {escape(data.sha256[:12])})" for data in run.data
     ]
-    lines += _verdict_lines(run, [check for check in run.checks if check.comparison is None], several)
+    lines += _verdict_lines(run, several)
     gates = [check for check in run.checks if check.severity == "gate" and check.in_words]
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(check.in_words, LONGEST_REASON)}" for check in gates)]
@@ -109,18 +110,12 @@ def summary(run: RunRecord, *, report: str) -> str:
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(detected(check), LONGEST_REASON)}" for check in gates)]
     lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
-    lines += [f"* {escape(_device(run.environment))}"] if run.environment is not None else []
+    lines += [f"* device: {escape(device_text(run.environment))}"] if run.environment is not None else []
     lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
     lines += [*_missing_lines(run), *_cost_lines(run, several)]
     top = _fitting(top, MOST_CHARACTERS // 3)
     folded = _fitting(lines, MOST_CHARACTERS // 2)
     return "\n".join([*top, "", *FOLD, "", *folded, "", UNFOLD, "", f"Report: {escape(report, LONGEST_PATH)}", ""])
-
-
-def _device(environment: Environment) -> str:
-    """Return the device of a run and its threads, in the words of the report."""
-    gpu = f" ({environment.gpu})" if environment.gpu else ""
-    return f"device: {environment.device}{gpu}, {plural(environment.threads, 'thread')}"
 
 
 def _fitting(lines: Sequence[str], room: int) -> list[str]:
@@ -143,7 +138,7 @@ def _comparison_lines(comparisons: Sequence[tuple[CheckRecord, BaselineCompariso
     for check, comparison in comparisons:
         verdict, places = check.verdict, digits(check)
         sign = "+" if check.value is not None and check.value > 0 else ""
-        cells = [f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}", escape(check.check)]
+        cells = [f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}", titled(check)]
         cells += [escape(check.model), escape(check.data)] if several else []
         cells += [number(comparison.baseline, digits=places), number(comparison.candidate, digits=places)]
         cells += [sign + number(check.value, digits=places), interval_words(check), _required(check)]
@@ -157,8 +152,8 @@ def _blocking_lines(run: RunRecord) -> list[str]:
     Gates without a verdict for the same reason share a line.
     """
     blocking = [
-        f"* {VERDICT_SYMBOLS[check.verdict]} {escape(f'{check.check} on {check.model}, {check.data}')}: "
-        f"{escape(_measured(check), LONGEST_REASON)}"
+        f"* {VERDICT_SYMBOLS[check.verdict]} {escape(question_and_answer(check, run), LONGEST_REASON)} "
+        f"({escape(f'{check.check} on {check.model}, {check.data}')}): {escape(_measured(check), LONGEST_REASON)}"
         for check in run.checks
         if check.blocks and check.key[:3] not in excepted_gates(run)
     ]
@@ -177,8 +172,9 @@ def _measured(check: CheckRecord) -> str:
     return not_comparable or headline(check)
 
 
-def _verdict_lines(run: RunRecord, checks: Sequence[CheckRecord], several: bool) -> list[str]:
-    """Return the table of verdicts; nothing if there are none."""
+def _verdict_lines(run: RunRecord, several: bool) -> list[str]:
+    """Return the table of verdicts, gates first; nothing if there are none. Comparisons have their own table."""
+    checks = sorted((one for one in run.checks if one.comparison is None), key=lambda one: one.severity != "gate")
     if not checks:
         return []
     seeds = len({check.seed for check in run.checks}) > 1
@@ -206,7 +202,7 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
     verdict = check.verdict
     return [
         f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}",
-        escape(check.check),
+        titled(check),
         *([model, escape(check.data)] if several else []),
         number(check.value, digits=digits(check)),
         interval_words(check),
@@ -221,6 +217,11 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
 def _required(check: CheckRecord) -> str:
     """Return the threshold of a check with "≥" or "≤"; an em dash if it has none."""
     return escape(requirement_symbol(check.requirement)) if check.requirement else "—"
+
+
+def titled(check: CheckRecord) -> str:
+    """Return the title of a check with its id in brackets, escaped."""
+    return f"{escape(check.title)} ({escape(check.check)})"
 
 
 def _named(check: CheckRecord, several: bool) -> str:

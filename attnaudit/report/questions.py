@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnaudit.formatting import left_out, number, plural
 from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
+from attnaudit.report.gate_lines import asked
 from attnaudit.report.unvalidated import unvalidated_notes
 from attnaudit.verdict_text import (
     digits,
@@ -82,9 +83,7 @@ def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
 
 def _asked(gate: CheckRecord, run: RunRecord) -> str:
     """Return the question of the policy to which a gate belongs, or else the title of the gate, in quotation marks."""
-    questions = run.declared_policy.questions if run.declared_policy else []
-    asks = next((question.asks for question in questions if gate.check in question.checks), gate.title)
-    return f"“{asks}”"
+    return f"“{asked(gate.check, run) or gate.title}”"
 
 
 def policy_notes(run: RunRecord) -> list[str]:

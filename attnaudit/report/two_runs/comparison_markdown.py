@@ -49,7 +49,7 @@ def _subject_lines(subject: SubjectComparison) -> list[str]:
 def _cells(row: DifferenceRow) -> list[str]:
     return [
         f"{row.meaning.symbol} {row.meaning.name}",
-        escape(row.id or row.title),
+        f"{escape(row.title)} ({escape(row.id)})" if row.id else escape(row.title),
         row.base,
         row.candidate,
         row.difference,

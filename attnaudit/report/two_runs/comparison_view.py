@@ -139,8 +139,8 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
 
 
 def _names(checks: Sequence[ComparedCheck]) -> str:
-    """Return the ids of checks, each once."""
-    return ", ".join(dict.fromkeys(check.candidate.check for check in checks))
+    """Return the titles of checks with their ids, each once."""
+    return ", ".join(dict.fromkeys(f"{check.candidate.title} ({check.candidate.check})" for check in checks))
 
 
 def _changed_accuracy(subjects: Sequence[ComparedSubject]) -> list[str]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, MissingCase, Requirement
+from attnaudit.records import (
+    BaselineComparison,
+    CheckRecord,
+    GateRecord,
+    MissingCase,
+    PolicyQuestion,
+    PolicyRecord,
+    Requirement,
+)
+from attnaudit.report import build
 from attnaudit.report.markdown import FOLD, MOST_CHARACTERS, UNFOLD, summary
 from tests.units.report.example_checks import check_record, interval, seven_checks
-from tests.units.report.example_runs import HOSTILE, run_record
+from tests.units.report.example_runs import HOSTILE, run_record, write_run
 
+TITLE = "Attention agrees with the gradient"
 PASSED = {"verdict": "pass", "blocks": False}
 
 
@@ -55,9 +66,28 @@ def test_one_line_decides_and_the_gates_that_did_not_pass_follow() -> None:
     assert lines[1].endswith("This release is blocked.")
     blocking = [check for check in seven_checks() if check.blocks]
     assert len(lines) == 2 + len(blocking)
-    assert "agreement.gradient.meister.inputs on demo, movie-reviews: mean Kendall's τ-b 0.213" in lines[2]
+    assert lines[2].startswith(
+        "* ✗ Attention agrees with the gradient (agreement.gradient.meister.inputs on demo, movie-reviews): mean "
+        "Kendall's τ-b 0.213"
+    )
     for check in seven_checks():
-        assert f" | {check.check.replace('_', chr(92) + '_')} | " in folded
+        assert f" | {check.title} ({check.check.replace('_', chr(92) + '_')}) | " in folded
+
+
+def test_a_gate_has_the_question_of_the_policy_and_its_answer() -> None:
+    check = check_record()
+    question = PolicyQuestion(name="used", asks="Is attention used?", checks=[check.check])
+    policy = PolicyRecord(file="p.toml", sha256="0", questions=[question])
+    text = summary(run_record([check], declared_policy=policy), report="r")
+    assert f"\n* ✗ Is attention used? No ({check.check} on demo, movie-reviews): mean Kendall's" in text
+
+
+def test_gates_come_first_in_the_table_of_verdicts() -> None:
+    informational = {"severity": "report", "verdict": "informational", "blocks": False, "requirement": None}
+    names = {"b": informational, "z": {}, "a": informational, "y": PASSED}
+    _, folded = parts([check_record(check=name, **changes) for name, changes in names.items()])
+    rows = [line for line in folded.splitlines() if "(agreement" not in line and " | Attention agrees" in line]
+    assert [row.partition("(")[2][0] for row in rows] == ["z", "y", "b", "a"]
 
 
 def test_a_run_that_passed_shows_one_line() -> None:
@@ -71,9 +101,14 @@ def test_a_run_that_passed_shows_one_line() -> None:
 def test_changes_since_earlier_releases_are_shown_before_the_rest() -> None:
     shown, folded = parts([check_record(**PASSED), DROP, GAIN])
     assert shown.index("This release is blocked.") < shown.index("Changes since earlier releases")
-    assert "| ✗ Fail | total\\_effect.vs\\_last | 0.101 | 0.070 | −0.031 | −0.052 to −0.010 | ≥ −0.05 |" in shown
-    assert "| ✓ Pass | effect\\_cosine.vs\\_pinned | 0.400 | 0.420 | +0.020 | 0.010 to 0.030 | ≥ −0.05 |" in shown
-    assert "vs\\_last |" not in folded
+    rows = [line.partition(f" | {TITLE} ") for line in shown.splitlines()]
+    assert ("| ✗ Fail", "(total\\_effect.vs\\_last) | 0.101 | 0.070 | −0.031 | −0.052 to −0.010 | ≥ −0.05 |") in [
+        row[::2] for row in rows
+    ]
+    assert ("| ✓ Pass", "(effect\\_cosine.vs\\_pinned) | 0.400 | 0.420 | +0.020 | 0.010 to 0.030 | ≥ −0.05 |") in [
+        row[::2] for row in rows
+    ]
+    assert "vs\\_last)" not in folded
     assert "Changes" not in summary(run_record([check_record()]), report="r")
 
 
@@ -82,8 +117,8 @@ def test_a_gate_that_is_not_comparable_shows_what_to_do() -> None:
     nothing = msgspec.structs.replace(DROP.comparison, baseline=None, not_comparable=why)
     check = msgspec.structs.replace(DROP, verdict="undefined", value=None, interval=None, comparison=nothing)
     shown, _ = parts([check])
-    assert "| ∅ Undefined | total\\_effect.vs\\_last | — | 0.070 | — | — | ≥ −0.05 |" in shown
-    assert f"* ∅ total\\_effect.vs\\_last on demo, movie-reviews: {why}" in shown
+    assert f"| ∅ Undefined | {TITLE} (total\\_effect.vs\\_last) | — | 0.070 | — | — | ≥ −0.05 |" in shown
+    assert f"(total\\_effect.vs\\_last on demo, movie-reviews): {why}" in shown
 
 
 def test_a_gate_without_a_verdict_is_shown_and_an_excepted_one_is_folded() -> None:
@@ -122,10 +157,13 @@ def test_a_long_summary_fits_into_a_comment(name: str) -> None:
     assert folded.rstrip().endswith(f"{UNFOLD}\n\nReport: reports/x/report.html")
 
 
-def test_the_summary_names_the_device() -> None:
+def test_the_summary_and_the_report_describe_the_device_in_the_same_words(tmp_path: Path) -> None:
     run = run_record([check_record(**PASSED)])
     assert run.environment is not None
     assert "\n* device: cpu, 2 threads\n" in summary(run, report="r")
     on_gpu = msgspec.structs.replace(run.environment, device="cuda:0", threads=1, gpu="NVIDIA H200")
     changed = msgspec.structs.replace(run, environment=on_gpu)
     assert "\n* device: cuda:0 (NVIDIA H200), 1 thread\n" in summary(changed, report="r")
+    build(write_run(tmp_path, changed, []))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<td>cuda:0 (NVIDIA H200), 1 thread</td>" in page

@@ -101,7 +101,7 @@ def test_the_headline_names_accuracy_and_the_gates_that_changed(tmp_path: Path) 
         files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
         view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[changes]), *files)
         assert view.headline.startswith("Accuracy is clearly worse (0.810 → 0.790). The candidate is ")
-        assert f"{changed}: {gate.candidate.check}." in view.headline
+        assert f"{changed}: {gate.candidate.title} ({gate.candidate.check})." in view.headline
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
