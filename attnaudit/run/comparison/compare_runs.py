@@ -27,7 +27,7 @@ from attnaudit.records.comparison_records import (
     PolicyChange,
 )
 from attnaudit.run.comparison.attention_distance import attention_distances
-from attnaudit.run.comparison.run_pairs import Names, Pair, pairs_of, remarks, why_not_comparable
+from attnaudit.run.comparison.run_pairs import Names, Pair, exact, pairs_of, remarks, why_not_comparable
 from attnaudit.run.verification.integrity import MEASUREMENTS, read_unedited
 from attnaudit.run.verification.stored_numbers import (
     Case,
@@ -107,7 +107,7 @@ def compare_records(
         candidate=candidate,
         subjects=subjects,
         left_out=left_out,
-        notes=remarks(base, candidate),
+        notes=remarks(base, candidate, pairs),
         policy_changes=changes,
     )
 
@@ -168,6 +168,9 @@ def _compared(pair: Pair, runs: tuple[RunRecord, RunRecord], folders: tuple[Path
     ]
     order = np.array([both.candidate.classes.index(name) for name in both.base.classes], dtype=np.int64)
     earlier = order[both.base.predicted]  # the classes of the candidate, which may be in another order
+    task = _task(both, earlier)
+    if pair.same_model:
+        task, compared = exact(task, compared)
     alike = int(np.count_nonzero(~np.isnan(both.distances)))
     return ComparedSubject(
         base_model=pair.base_model.name,
@@ -177,7 +180,7 @@ def _compared(pair: Pair, runs: tuple[RunRecord, RunRecord], folders: tuple[Path
         paired=len(both.ids),
         unpaired=both.unpaired,
         sources=len(set(both.sources)),
-        task=_task(both, earlier),
+        task=task,
         predictions_changed=int((earlier != both.candidate.predicted).sum()),
         attention_distance=float(np.nanmean(both.distances)) if alike else None,
         attention_compared=alike,

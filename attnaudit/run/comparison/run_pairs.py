@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from attnaudit.checks.policies.policy_diff import JUDGING
 from attnaudit.errors import ReportError, invalid_input, nearest
 from attnaudit.records import CheckRecord, DataRecord, ModelRecord, RunRecord
+from attnaudit.records.comparison_records import ComparedCheck, PairedValue
 from attnaudit.run.verification.stored_numbers import Case
 
 
@@ -31,6 +35,11 @@ class Pair:
     candidate_model: ModelRecord
     base_data: DataRecord
     candidate_data: DataRecord
+
+    @property
+    def same_model(self) -> bool:
+        """Whether the base run and the candidate run audited the same model, whatever its names are."""
+        return self.base_model.sha256 == self.candidate_model.sha256
 
     def cases(self, base: RunRecord, candidate: RunRecord) -> tuple[Case, Case]:
         """Return the case of each run: its model, data set and seed."""
@@ -165,8 +174,35 @@ def _reading(record: CheckRecord, run: RunRecord) -> str:
     return record.reading or next(own, "")
 
 
-def remarks(base: RunRecord, candidate: RunRecord) -> list[str]:
+def exact(
+    task: Sequence[PairedValue], checks: Sequence[ComparedCheck]
+) -> tuple[list[PairedValue], list[ComparedCheck]]:
+    """Return the comparison of a model with itself, without intervals of differences that are exactly 0.
+
+    If two runs of one model have the same numbers on every instance, other instances would not differ either. Two
+    models may, even if they agree on every audited instance.
+    """
+
+    def shown(paired: PairedValue) -> PairedValue:
+        same = not paired.changed and paired.base == paired.candidate
+        return msgspec.structs.replace(paired, interval=None, detectable=None) if same else paired
+
+    found = []
+    for check in checks:
+        paired = shown(check.paired) if check.paired else None
+        if paired is not None and paired.meaning == "same" and paired.interval is None:
+            check = msgspec.structs.replace(check, paired=paired, reason="", warning="")
+        found.append(check)
+    return [shown(paired) for paired in task], found
+
+
+def remarks(base: RunRecord, candidate: RunRecord, pairs: Sequence[Pair]) -> list[str]:
     """Return what else differs between two runs and may explain a difference, one sentence each."""
+    if base.run == candidate.run and base.digest == candidate.digest and all(pair.same_model for pair in pairs):
+        return [
+            f"The base run and the candidate run are the same run, {base.run}, so every difference is 0. Give the "
+            "folders of two runs to compare them."
+        ]
     found = []
     if base.attnaudit != candidate.attnaudit:
         found.append(
@@ -181,10 +217,7 @@ def remarks(base: RunRecord, candidate: RunRecord) -> list[str]:
     devices = [sorted({one.device for one in run.measured}) for run in (base, candidate)]
     if devices[0] != devices[1]:
         found.append(f"The device changed from {', '.join(devices[0])} to {', '.join(devices[1])}.")
-    same = {model.sha256 for model in base.models} & {model.sha256 for model in candidate.models}
-    found += [
-        f"Both runs audited the same model, {model.name} (sha256 {model.sha256[:12]})."
-        for model in candidate.models
-        if model.sha256 in same
+    same = {pair.candidate_model.name: pair.candidate_model.sha256 for pair in pairs if pair.same_model}
+    return found + [
+        f"Both runs audited the same model, {name} (sha256 {sha256[:12]})." for name, sha256 in same.items()
     ]
-    return found

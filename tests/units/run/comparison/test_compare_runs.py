@@ -83,6 +83,26 @@ def test_a_run_does_not_differ_from_itself(base: Path, tmp_path: Path) -> None:
     assert (subject.paired, subject.unpaired, subject.sources) == (ROWS, 0, ROWS)
     assert (comparison.policy_changes, comparison.left_out) == ([], [])
     assert comparison.notes == ["Both runs audited the same model, release (sha256 3f3f3f3f3f3f)."]
+    pairs = [*subject.task, *(check.paired for check in subject.checks if check.paired)]
+    assert {(one.difference, one.interval, one.detectable) for one in pairs} == {(0.0, None, None)}
+    assert {(check.reason, check.warning) for check in subject.checks} == {("", "")}
+
+
+def test_two_models_with_the_same_numbers_may_differ_on_other_instances(base: Path, tmp_path: Path) -> None:
+    def other(run: RunRecord) -> dict[str, Any]:
+        return {"models": [msgspec.structs.replace(run.models[0], sha256="4" * 64)]}
+
+    (subject,) = compare_runs(base, rewritten(tmp_path, other)).subjects
+    assert {one.meaning for one in subject.task} == {"same"}
+    assert subject.task[0].interval is not None
+
+
+def test_a_run_that_is_given_twice_is_one_run(base: Path) -> None:
+    comparison = compare_runs(base, base)
+    assert comparison.notes == [
+        f"The base run and the candidate run are the same run, {comparison.base.run}, so every difference is 0. Give "
+        "the folders of two runs to compare them."
+    ]
 
 
 def test_the_difference_and_its_interval_are_those_of_the_pairs(base: Path, tmp_path: Path) -> None:
