@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 
 FEWEST_DECIMALS = 3
 MOST_DECIMALS = 6
@@ -79,29 +80,30 @@ def percentage(share: float) -> str:
 
 
 def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
-    """Format a number in ASCII for a terminal, with a fixed number of decimals. Zero has no sign.
+    """Format a number in ASCII for a terminal, as `number` does.
 
     Examples:
-        >>> plain_number(-0.0001)
-        '0.000'
+        >>> plain_number(-0.25), plain_number(-0.00008), plain_number(0.0)
+        ('-0.250', '-8.0e-05', '0.000')
     """
-    text = f"{value:.{digits}f}"
-    return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+    return number(float(value), digits=digits).replace("−", "-").replace("∞", "inf").replace("—", "nan")
 
 
-def decimals(numbers: Sequence[float], threshold: float | None) -> int:
-    """Return the number of decimals, from 3 to 6, that distinguishes every number from the threshold.
+def decimals(numbers: Sequence[float], threshold: float | None = None) -> int:
+    """Return the number of decimals, from 3 to 6, with which different numbers look different.
 
-    Numbers that are equal to the threshold are ignored. Without a threshold, the result is 3.
+    Args:
+        numbers: Numbers in ascending order, such as the bounds of an interval or the edges of a histogram. Each has to
+            differ from the next one.
+        threshold: A number from which each of them has to differ; None for no such number.
 
     Examples:
-        >>> decimals([0.29996], 0.3)
-        5
+        >>> decimals([0.29996], 0.3), decimals([0.0312, 0.0314]), decimals([0.2, 0.3])
+        (5, 4, 3)
     """
-    if threshold is None:
-        return FEWEST_DECIMALS
+    pairs = [*pairwise(numbers), *((x, threshold) for x in numbers if threshold is not None)]
     for digits in range(FEWEST_DECIMALS, MOST_DECIMALS):
-        if all(f"{x:.{digits}f}" != f"{threshold:.{digits}f}" for x in numbers if x != threshold):
+        if all(number(float(a), digits=digits) != number(float(b), digits=digits) for a, b in pairs if a != b):
             return digits
     return MOST_DECIMALS
 

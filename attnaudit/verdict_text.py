@@ -15,20 +15,25 @@ from attnaudit.statistics.verdict import MINIMUM_SHARE
 
 #: Name of a reference value -> its name in reports and in the terminal. All others are shown as they are.
 DISPLAYED_NAMES = {
-    "gradient_loo": "gradient vs. loo",
+    "gradient_loo": "gradient vs. leave-one-out",
     "signed_loo": "order by signed leave-one-out",
     "label shuffle": "shuffled outputs",
 }
+#: If the detectable change is larger than this multiple of the width of the interval, the values spread more near the
+#: threshold than in the sample. With the same spread, it is about as large as the interval is wide.
+FAR_LARGER = 2
 #: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
 
 
 def digits(record: CheckRecord) -> int:
-    """Return the number of decimals, from 3 to 6, that distinguishes the value and its interval from the threshold."""
-    numbers = [] if record.value is None else [record.value]
-    if record.interval is not None:
-        numbers += [record.interval.low, record.interval.high]
-    return decimals(numbers, record.requirement.value if record.requirement else None)
+    """Return the number of decimals, from 3 to 6, of the value and its interval.
+
+    It distinguishes the bounds of the interval from each other, and all of these numbers from the threshold.
+    """
+    limit = record.requirement.value if record.requirement else None
+    bounds = [] if record.interval is None else [record.interval.low, record.interval.high]
+    return max(decimals(bounds, limit), decimals([] if record.value is None else [record.value], limit))
 
 
 def headline(record: CheckRecord) -> str:
@@ -191,7 +196,24 @@ def detected(record: CheckRecord) -> str:
         if distance is not None
     ]
     text = f"With {change.power:.0%} probability, the check {', and '.join(parts)}." if parts else ""
-    return " ".join(filter(None, (text, power_warning(record))))
+    return " ".join(filter(None, (text, _spread_at_threshold(record) if parts else "", power_warning(record))))
+
+
+def _spread_at_threshold(record: CheckRecord) -> str:
+    """Return a sentence if the detectable change is far larger than the interval is wide; "" otherwise.
+
+    A reader would take the one for an error of the other.
+    """
+    change, interval = record.detectable_change, record.interval
+    if change is None or interval is None:
+        return ""
+    if max(change.to_fail or 0.0, change.to_pass or 0.0) <= FAR_LARGER * (interval.high - interval.low):
+        return ""
+    rows = names_of(record.unit_names).rows
+    return (
+        f"These distances apply to true values near the threshold, where the {rows} differ more from each other than "
+        "in this sample."
+    )
 
 
 def power_warning(record: CheckRecord) -> str:
@@ -274,11 +296,11 @@ def _limit(requirement: Requirement) -> str:
 def _plain_limit(requirement: Requirement, places: int) -> str:
     """Return a threshold in ASCII with `places` decimals.
 
-    A threshold that was given as a number keeps all of its digits, because rounding could change it. For example,
-    0.0001 would become "0.000".
+    A threshold that was given as a number is written as in the policy, because rounding could change it.
     """
     rounded = plain_number(requirement.value, places)
-    if requirement.expression is not None or float(rounded) == requirement.value:
+    exact = "e" not in rounded and float(rounded.replace(",", "")) == requirement.value
+    if requirement.expression is not None or exact:
         return rounded
     return threshold(requirement.value).replace("−", "-")
 

@@ -19,6 +19,7 @@ from attnaudit.checks.evidence import (
     histogram,
     join_remarks,
     measured_columns,
+    remarks_on_interval,
     too_few_different,
     typical_instances,
     worst_instances,
@@ -343,7 +344,13 @@ class Check(CheckArguments, ABC):
             breakdowns=list(evidence.breakdowns),
             worst_first=self.worst,
             token_columns=measured_columns(measurements, self.token_columns, reading),
-            note=join_remarks([evidence.note, decided.coverage_warning, self.accepted(measurements.unseen_mixers)]),
+            note=join_remarks(
+                [
+                    evidence.note,
+                    *remarks_on_interval(decided.interval, decided.coverage_warning, self.bounds),
+                    self.accepted(measurements.unseen_mixers),
+                ]
+            ),
             unseen_mixers=self.not_accepted(measurements.unseen_mixers),
             blocks=blocks(decided.verdict, severity=self.severity, inconclusive=self.inconclusive),
             gated=gated,

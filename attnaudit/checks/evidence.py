@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats
 from attnaudit.disk_arrays.filed_arrays import first_rows
 from attnaudit.engine.measurements import Measurements
-from attnaudit.formatting import marked_tokens
+from attnaudit.formatting import marked_tokens, percentage
 from attnaudit.readings import named
-from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
+from attnaudit.records import (
+    Breakdown,
+    Chart,
+    CheckRecord,
+    Histogram,
+    Interval,
+    RankedInstance,
+    Reference,
+    WorstOrder,
+)
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
@@ -26,6 +35,8 @@ WORST_INSTANCES = 10
 #: How many typical instances a record lists.
 TYPICAL_INSTANCES = 5
 HISTOGRAM_BINS = 24
+#: An interval that covers at least this share of all possible values gets a remark.
+WIDE = 1 / 3
 #: The reason that is recorded for instances without a value if the check gives no reason.
 NO_REASON = "no reason given"
 
@@ -312,6 +323,22 @@ def with_note(record: CheckRecord, remark: str) -> CheckRecord:
 def join_remarks(remarks: Iterable[str]) -> str:
     """Join the remarks that are not empty with semicolons."""
     return "; ".join(remark for remark in remarks if remark)
+
+
+def remarks_on_interval(interval: Interval | None, coverage_warning: str, bounds: tuple[float, float]) -> list[str]:
+    """Return a remark if an interval covers at least a third of all possible values, and the warning, if there is one.
+
+    Args:
+        interval: The interval; None if there is none.
+        coverage_warning: Why the interval may be too narrow; "" if nothing suggests that.
+        bounds: The lowest and the highest possible value.
+    """
+    remarks = [coverage_warning] if coverage_warning else []
+    span = bounds[1] - bounds[0]
+    if interval is None or not math.isfinite(span) or interval.high - interval.low < WIDE * span:
+        return remarks
+    share = percentage((interval.high - interval.low) / span)
+    return [f"the interval covers {share} of the possible values, so the value is hardly known", *remarks]
 
 
 def measured_columns(measurements: Measurements, columns: Iterable[str], reading: str) -> list[str]:

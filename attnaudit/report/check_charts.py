@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from attnaudit.formatting import number, plural
+from attnaudit.formatting import decimals, number, plural
 from attnaudit.records import CheckRecord, Histogram
 from attnaudit.records.unit_names import names_of
 from attnaudit.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Drawing, Scale, Shape, axes, finite, nice_ticks
@@ -65,7 +65,7 @@ def check_marks(check: CheckRecord) -> list[Mark]:
     for reference in check.references:
         if reference.value is not None:
             name = names_of(check.unit_names).named(displayed_name(reference.name))
-            text = f"{shorten(name, 18)} {number(reference.value)}"
+            text = f"{shorten(name, 26)} {number(reference.value)}"
             marks.append(Mark(value=reference.value, text=text, css="reference"))
     return [mark for mark in marks if math.isfinite(mark.value)]
 
@@ -156,6 +156,7 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
         shapes.append(
             Shape(kind="rect", css="band", x=left, y=y.end, width=max(right - left, 1.0), height=y.start - y.end)
         )
+    places = decimals(edges)
     for (low, high), count, bar_height in zip(pairwise(edges), counts, heights, strict=True):
         left, right = x(low), x(high)
         shapes.append(
@@ -166,7 +167,7 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
                 y=y(bar_height),
                 width=max(right - left - 1, 0.75),
                 height=y.start - y(bar_height),
-                text=f"{number(low)} to {number(high)}: {plural(count, 'instance')}",
+                text=f"{number(low, digits=places)} to {number(high, digits=places)}: {plural(count, 'instance')}",
             )
         )
     for label in labels:

@@ -52,8 +52,18 @@ def test_a_number_without_an_exponent_is_rounded_to_zero_without_a_sign() -> Non
     assert number(0.04, digits=1, exponent=False) == "0.0"
 
 
-def test_a_number_on_a_terminal_is_ascii_and_has_no_negative_zero() -> None:
-    assert [plain_number(v) for v in (-0.25, -0.0001, 0.5)] == ["-0.250", "0.000", "0.500"]
+def test_a_number_on_a_terminal_is_ascii_and_has_the_digits_of_the_report() -> None:
+    values = (-0.25, -8e-5, -0.0, 0.5, 12345.6, float("inf"), float("-inf"), float("nan"))
+    assert [plain_number(v) for v in values] == [
+        "-0.250",
+        "-8.0e-05",
+        "0.000",
+        "0.500",
+        "12,346",
+        "inf",
+        "-inf",
+        "nan",
+    ]
 
 
 def test_a_threshold_keeps_all_of_its_digits() -> None:
@@ -63,8 +73,15 @@ def test_a_threshold_keeps_all_of_its_digits() -> None:
 def test_decimals_keep_a_number_on_its_side_of_the_threshold() -> None:
     assert decimals([0.29996, 0.29993], 0.3) == 5
     assert decimals([0.3, 0.2], 0.3) == 3
-    assert decimals([0.29996], None) == 3
+    assert decimals([0.29996]) == 3
     assert decimals([0.3 - 1e-12], 0.3) == 6
+
+
+def test_decimals_keep_neighbours_apart() -> None:
+    assert decimals([0.0312, 0.0313]) == 4
+    assert decimals([0.5, 0.5]) == 3
+    assert decimals([6.9e-5, 9.5e-5], 0.092) == 3  # numbers with an exponent keep two digits
+    assert decimals([0.2, 0.3, 0.30004]) == 5
 
 
 def test_counts_and_durations() -> None:

@@ -109,8 +109,15 @@ def test_a_headline_rounds_no_bound_to_the_threshold() -> None:
 
 
 def test_a_headline_has_no_negative_zero() -> None:
-    record = check_record(value_name="x", value=-0.0001, interval=None, requirement=None, n=5, n_defined=5)
+    record = check_record(value_name="x", value=-0.0, interval=None, requirement=None, n=5, n_defined=5)
     assert headline(record) == "x 0.000 [no interval], no threshold, n=5"
+
+
+def test_a_headline_shows_the_digits_of_numbers_near_zero_and_of_short_intervals() -> None:
+    tiny = check_record(value_name="x", value=8e-5, interval=interval(6.9e-5, 9.5e-5))
+    assert headline(tiny).startswith("x 8.0e-05 [6.9e-05, 9.5e-05], required at least 0.300,")
+    short = check_record(value_name="x", value=0.03121, interval=interval(0.0312, 0.0313))
+    assert headline(short).startswith("x 0.0312 [0.0312, 0.0313],")
 
 
 def test_a_failure_message_names_reason_references_and_worst_instances() -> None:
@@ -291,24 +298,35 @@ def test_a_confidence_level_is_never_rounded_to_100_percent(confidence: float, l
 
 
 CHANGE = DetectableChange(to_pass=0.0123, to_fail=0.151, power=0.8)
+WIDE = {"interval": Interval(low=0.1, high=0.25, confidence=0.95, method="m")}
 
 
 def test_the_detectable_change_is_given_on_both_sides_of_the_threshold() -> None:
-    lower = check_record(requirement=required("at_least", 0.3), detectable_change=CHANGE)
+    lower = check_record(requirement=required("at_least", 0.3), detectable_change=CHANGE, **WIDE)
     assert detected(lower) == (
         "With 80% probability, the check fails if the true value is at least 0.15 below the threshold, and passes if "
         "the true value is at least 0.012 above the threshold."
     )
-    upper = check_record(requirement=required("at_most", 0.3), detectable_change=CHANGE)
+    upper = check_record(requirement=required("at_most", 0.3), detectable_change=CHANGE, **WIDE)
     assert detected(upper) == (
         "With 80% probability, the check fails if the true value is at least 0.15 above the threshold, and passes if "
         "the true value is at least 0.012 below the threshold."
     )
 
 
+def test_a_change_far_larger_than_the_interval_is_one_near_the_threshold() -> None:
+    near = "These distances apply to true values near the threshold, where the texts differ more from each other than "
+    short = check_record(value=8e-5, interval=interval(6.9e-5, 9.5e-5), detectable_change=CHANGE)
+    assert detected(short).endswith(f"above the threshold. {near}in this sample.")
+    assert near not in detected(msgspec.structs.replace(short, interval=interval(0.0, 0.08)))
+    assert near not in detected(msgspec.structs.replace(short, interval=None))
+    impossible = DetectableChange(to_pass=None, to_fail=None, power=0.8)
+    assert detected(msgspec.structs.replace(short, detectable_change=impossible)) == ""
+
+
 def test_an_impossible_side_is_left_out_and_the_warning_is_added() -> None:
     change = DetectableChange(to_pass=None, to_fail=0.2, power=0.8, warning="even the largest value would pass rarely")
-    assert detected(check_record(verdict="inconclusive", detectable_change=change)) == (
+    assert detected(check_record(verdict="inconclusive", detectable_change=change, **WIDE)) == (
         "With 80% probability, the check fails if the true value is at least 0.20 below the threshold. Audit more "
         "texts: even the largest value would pass rarely."
     )

@@ -27,7 +27,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.formatting import percentage
+from attnaudit.formatting import number, percentage
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
@@ -151,10 +151,10 @@ class Fragility(WhereReplaced):
         if evidence.value is None:
             return ""
         if self.measure == "f1_drop":
-            change = f"{'lowers' if evidence.value >= 0 else 'raises'} F1 by {abs(evidence.value):.3f}"
+            change = f"{'lowers' if evidence.value >= 0 else 'raises'} F1 by {number(abs(evidence.value))}"
             return f"{self.replacing} {change}."
         if evidence.no_decision:
-            return f"{self.replacing} changes the probability of the target by {evidence.value:.3f} on average."
+            return f"{self.replacing} changes the probability of the target by {number(evidence.value)} on average."
         return f"{self.replacing} moves {percentage(evidence.value)} of the predicted probability to other classes."
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -24,6 +24,7 @@ from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, pr
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.formatting import number
 from attnaudit.records import Chart, Direction, Series
 from attnaudit.retraining import DIVERGENCES, Retraining
 
@@ -170,7 +171,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     def note(self, measurements: Measurements, values: Floats) -> str:
         return (
             "the adversary's outputs differ from the model's by a mean TVD of "
-            f"{mean_of(self._mean_over_seeds(measurements, 'tvd')) or 0.0:.3f}"
+            f"{number(mean_of(self._mean_over_seeds(measurements, 'tvd')) or 0.0)}"
         )
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:

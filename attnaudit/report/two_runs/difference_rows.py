@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from attnaudit.formatting import number
+from attnaudit.formatting import FEWEST_DECIMALS, decimals, number
 from attnaudit.records import CheckRecord
 from attnaudit.records.comparison_records import ComparedCheck, PairedValue
 from attnaudit.report.charts import Drawing
@@ -166,11 +166,16 @@ def _meaning(meaning: str) -> VerdictView:
     return VerdictView(css=css, name=name, symbol=symbol)
 
 
-def signed(value: float | None) -> str:
+def signed(value: float | None, places: int = FEWEST_DECIMALS) -> str:
     """Format a difference with its sign."""
-    return f"+{number(value)}" if value is not None and value > 0 else number(value)
+    text = number(value, digits=places)
+    return f"+{text}" if value is not None and value > 0 else text
 
 
 def interval_of(paired: PairedValue) -> str:
     """Format the interval of a difference. The text is "" if there is no interval."""
-    return "" if paired.interval is None else f"{signed(paired.interval.low)} to {signed(paired.interval.high)}"
+    if paired.interval is None:
+        return ""
+    low, high = paired.interval.low, paired.interval.high
+    places = decimals([low, high])
+    return f"{signed(low, places)} to {signed(high, places)}"

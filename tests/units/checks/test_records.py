@@ -193,6 +193,17 @@ def test_a_note_warns_of_detached_gradient_times_input_at_hidden_states():
     assert record.note in failure_message(record)
 
 
+def test_a_note_says_that_a_very_wide_interval_leaves_the_value_unknown():
+    m = measured()
+    narrow = checks.InfluenceEntropy(at_most=0.8).judge(m)
+    assert "possible values" not in narrow.note
+    m.scalars["influence.hidden.entropy"] = np.where(np.arange(len(m)) < 8, np.arange(len(m)) % 2.0, np.nan)
+    wide = checks.InfluenceEntropy(at_most=0.8).judge(m)
+    share = percentage(wide.interval.high - wide.interval.low)
+    assert wide.note.startswith(f"the interval covers {share} of the possible values, so the value is hardly known")
+    assert checks.TotalEffect(at_least=0.1).judge(m).note == ""  # its values have no upper limit
+
+
 def test_influence_reports_the_share_of_the_own_token_and_its_rival():
     m = measured()
     record = checks.InfluenceEntropy(at_most=0.8).judge(m)

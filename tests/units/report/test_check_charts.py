@@ -107,9 +107,16 @@ def test_a_histogram_has_no_marks_where_the_statistic_is_not_an_average() -> Non
     assert ratio.label == "Histogram of gain over 5 instances"
 
 
+def test_the_bins_of_a_histogram_have_different_ends() -> None:
+    drawing = histogram(check_record(), Histogram(edges=[0.0006, 0.0008, 0.001], counts=[2, 3], label="effect"))
+    assert drawing is not None
+    bins = [shape.text for shape in drawing.shapes if shape.css == "bar"]
+    assert bins == ["0.0006 to 0.0008: 2 instances", "0.0008 to 0.0010: 3 instances"]
+
+
 def test_a_strip_describes_what_it_shows() -> None:
     drawing = strip(check_record(), (0.0, 1.0))
     assert drawing is not None
     assert drawing.label == (
-        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient vs. loo 0.610"
+        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient vs. leave-one-out 0.610"
     )

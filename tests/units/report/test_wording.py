@@ -220,8 +220,8 @@ def test_the_summary_names_models_only_where_there_are_several() -> None:
     assert "| Model | Data |" in two
     assert "Report: reports/x/report.html" in one
     assert (
-        "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | "
-        "floor 0.001, gradient vs. loo 0.610 | 2,026 | 45 | gate, blocks the release" in one
+        "✗ Fail | Attention agrees with the gradient (agreement.gradient.meister.inputs) | 0.213 | 0.199 to 0.226 | "
+        "≥ 0.30 | floor 0.001, gradient vs. leave-one-out 0.610 | 2,026 | 45 | gate, blocks the release" in one
     )
 
 

@@ -17,9 +17,13 @@ def table(*records, missing=(), width=80):
 def test_references_are_below_the_name_of_their_check():
     lines = table(*seven_checks())
     row = next(i for i, line in enumerate(lines) if line.startswith("fail"))
-    assert [line.strip() for line in lines[row + 2 : row + 4]] == ["floor 0.001,", "gradient vs. loo 0.610"]
+    assert [line.strip() for line in lines[row + 2 : row + 5]] == [
+        "floor 0.001,",
+        "gradient vs. leave-one-out",
+        "0.610",
+    ]
     assert all(len(line) <= 80 for line in lines)
-    assert any("floor 0.001, gradient vs. loo 0.610" in line for line in table(*seven_checks(), width=100))
+    assert any("floor 0.001, gradient vs. leave-one-out 0.610" in line for line in table(*seven_checks(), width=100))
 
 
 def test_references_have_the_names_of_the_rows():
