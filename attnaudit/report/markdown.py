@@ -103,6 +103,9 @@ def summary(run: RunRecord, *, report: str) -> str:
     gates = [check for check in run.checks if check.severity == "gate" and check.in_words]
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(check.in_words, LONGEST_REASON)}" for check in gates)]
+    noted = [check for check in run.checks if check.note]
+    if noted:
+        lines += ["", *(f"* {_named(check, several)}: {escape(check.note, LONGEST_REASON)}" for check in noted)]
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]

@@ -90,6 +90,12 @@ def test_gates_come_first_in_the_table_of_verdicts() -> None:
     assert [row.partition("(")[2][0] for row in rows] == ["z", "y", "b", "a"]
 
 
+def test_the_notes_of_checks_are_folded() -> None:
+    shown, folded = parts([check_record(check="wide", note="the interval covers 50% of the possible values")])
+    assert "\n* wide: the interval covers 50% of the possible values\n" in folded
+    assert "the interval covers" not in shown
+
+
 def test_a_run_that_passed_shows_one_line() -> None:
     shown, _ = parts([check_record(**PASSED)])
     assert [line for line in shown.splitlines() if line] == [
