@@ -113,6 +113,7 @@ def _reasons(run: RunRecord, shown: Collection[str]) -> Iterator[str]:
 
 def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
     """Yield notes on the gates and on how they were measured, and what may help."""
+    from attnaudit.report.measured_causes import cause_notes
     from attnaudit.report.remedies import remedies_in_short
     from attnaudit.report.two_runs.baseline_text import baseline_notes
     from attnaudit.report.unvalidated import unvalidated_notes
@@ -128,6 +129,7 @@ def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
         yield f"{plural(informational, 'informational check')} {were} measured, too. The report and -v show {their}."
     yield from explanations(run.checks, all_of_them=verbosity > 0)
     yield from baseline_notes(run)
+    yield from cause_notes(run)
     yield from remedies_in_short(run)
     yield from measuring_notes(run)
 

@@ -16,6 +16,10 @@ Direction = Literal["at_least", "at_most"]
 WorstOrder = Literal["lowest", "highest"]
 
 
+#: The name of a detail: the largest weight of a row, divided by its mean weight; the 95th percentile over the rows.
+LARGEST_WEIGHT = "largest weight, as a multiple of the mean weight (95th percentile; 1: all weights are equal)"
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base class of all records. Records are immutable, and reject unknown fields and positional arguments."""
 

@@ -9,6 +9,7 @@ from attnaudit.formatting import number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRemedy, RunRecord
 from attnaudit.records.unit_names import names_of
+from attnaudit.report.measured_causes import remedy_for_equal_weights, remedy_without_cause
 from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
 
@@ -20,9 +21,10 @@ def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release.
 
     The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
-    alone come first. They advise more texts for an inconclusive gate, other texts for an undefined one, and for a
-    failed one another reading of the attention, if that reading did better in this run. The remedies of the policy
-    follow. Each of them is shown only for the verdicts and families that the policy gives.
+    alone come first. They advise more texts for an inconclusive gate, and other texts for an undefined one. For a
+    failed one, they advise what fits the causes that the run measured (see `attnaudit.report.measured_causes`), and
+    another reading of the attention, if that reading did better in this run. The remedies of the policy follow. Each of
+    them is shown only for the verdicts and families that the policy gives.
 
     Returns:
         The remedies. The remedies of a question are in the order of the policy. If several questions have remedies, the
@@ -33,7 +35,10 @@ def remedies(run: RunRecord) -> list[str]:
     found: list[str] = []
     for _, group in groupby(blocking, key=seriousness):
         gates = list(group)
+        failed = [check for check in gates if check.verdict == "fail"]
+        found += filter(None, (remedy_for_equal_weights(check, run) for check in failed))
         found += [text for check in gates for text in _of_verdict(check, run)]
+        found += filter(None, (remedy_without_cause(check, run) for check in failed))
         by_question = [list(_of_policy(question, gates, run)) for question in questions]
         found += [text for turn in zip_longest(*by_question) for text in turn if text is not None]
     return list(dict.fromkeys(f"What may help: {text}" for text in found))

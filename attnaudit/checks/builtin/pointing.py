@@ -28,6 +28,8 @@ from attnaudit.checks.builtin.pointing_terms import (
     Measure,
     cosines,
     gains,
+    half_of,
+    largest_weight,
     pointed,
     without_effect,
 )
@@ -351,9 +353,10 @@ class Pointing(PerInstanceCheck):
             "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
             UNWEIGHTED: float((pointed(gain, possible, POINTS)[unequal] > 0).mean()) if unequal.any() else None,
             "mean largest effect of a token": float(largest.mean()),
-            "instances that carry half of the weight": _half_of(effect),
+            "instances that carry half of the weight": half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),
             "value with live attention": self._value_of(measurements, self._column("live")),
+            **largest_weight(measurements, rows),
         }
         if self.measure != "cosine":
             details["cosine above uniform weights"] = self._value_of(measurements, column, "cosine")
@@ -433,8 +436,3 @@ class Pointing(PerInstanceCheck):
         if mean_possible <= ROUNDING * float(rows.mean(measurements.scalar(f"{column}.largest"))):
             return None
         return float(rows.mean(above)) / mean_possible
-
-
-def _half_of(weights: Floats) -> int:
-    """Return the smallest number of instances that together have half of the total weight."""
-    return int(np.searchsorted(np.cumsum(-np.sort(-weights)), weights.sum() / 2) + 1)

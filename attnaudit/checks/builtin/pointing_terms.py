@@ -10,9 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from attnaudit.arrays import Floats
-from attnaudit.checks.evidence import Mask
+from attnaudit.arrays import Floats, Integers
+from attnaudit.checks.evidence import Detail, Mask
 from attnaudit.engine.measurements import Measurements
+from attnaudit.records.check_records import LARGEST_WEIGHT
 
 Measure = Literal["cosine", "plain", "share"]
 #: Measure -> name of the value.
@@ -89,3 +90,19 @@ def pointed(gain: Floats, possible: Floats, limit: float) -> Floats:
     """Return r_x where c_x = gain / r_x is at least the limit, up to rounding; 0 elsewhere; NaN where undefined."""
     pointed: Floats = np.where(gain >= (limit - ROUNDING) * possible, possible, 0.0)
     return np.where(np.isnan(gain), np.nan, pointed)
+
+
+def largest_weight(measurements: Measurements, rows: Integers) -> dict[str, Detail]:
+    """Return a detail that shows whether the attention weights are nearly equal.
+
+    Args:
+        measurements: The measurements of n instances.
+        rows: At least one instance that has a value.
+    """
+    multiples = measurements.scalar("attention.max")[rows] * measurements.lengths[rows]
+    return {LARGEST_WEIGHT: float(np.quantile(multiples, 0.95))}
+
+
+def half_of(weights: Floats) -> int:
+    """Return the smallest number of instances that together have half of the total weight."""
+    return int(np.searchsorted(np.cumsum(-np.sort(-weights)), weights.sum() / 2) + 1)
