@@ -5,7 +5,6 @@ from __future__ import annotations
 from attnaudit.formatting import left_out, number, plural
 from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
 from attnaudit.report.gate_lines import asked
-from attnaudit.report.measured_causes import cause_notes
 from attnaudit.report.unvalidated import unvalidated_notes
 from attnaudit.verdict_text import (
     digits,
@@ -94,14 +93,13 @@ def policy_notes(run: RunRecord) -> list[str]:
 
     * models whose explained output is not the predicted class,
     * models with modules that mix tokens without attention weights,
-    * models of families on which the policy was not validated,
-    * questions of the policy with a gate that blocks the release, and
-    * causes of the failure that the run measured.
+    * models of families on which the policy was not validated, and
+    * questions of the policy with a gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]
     targets = list(filter(None, map(target_sentence, run.models)))
-    return [*targets, *unseen, *unvalidated_notes(run), *answers, *cause_notes(run)]
+    return [*targets, *unseen, *unvalidated_notes(run), *answers]
 
 
 def notes_below_lead(run: RunRecord) -> list[str]:

@@ -11,6 +11,7 @@ from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.audited_rows import sampled
 from attnaudit.report.gate_text import excepted_gates
+from attnaudit.report.measured_causes import cause_notes
 from attnaudit.report.questions import lead, notes_below_lead, policy_notes
 from attnaudit.report.remedies import remedies
 from attnaudit.report.two_runs.baseline_text import baseline_notes
@@ -143,6 +144,7 @@ class Outcome:
             end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
         notes_below_lead: The notes without the sentences that repeat what `lead` says.
+        causes: Sentences about the causes of a failure that the run measured.
         remedies: Changes that are known to help if a gate did not pass.
         counts: One entry for each verdict on a gate that occurs: the verdict, its name next to a number (such as
             "failed"), and the number of gates. Checks that are no gates are counted together as informational.
@@ -153,6 +155,7 @@ class Outcome:
     state: str
     notes: tuple[str, ...]
     notes_below_lead: tuple[str, ...]
+    causes: tuple[str, ...]
     remedies: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
 
@@ -171,6 +174,7 @@ def outcome(run: RunRecord) -> Outcome:
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
         notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
+        causes=tuple(cause_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )

@@ -11,11 +11,12 @@ import pytest
 from attnaudit.checks.policies.policy import load_policy
 from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRecord, PolicyRemedy, RunRecord, UnitNames
 from attnaudit.records.check_records import LARGEST_WEIGHT
-from attnaudit.report import wording
+from attnaudit.report import build, wording
+from attnaudit.report.markdown import summary
 from attnaudit.report.measured_causes import BLENDED, NEARLY_EQUAL, cause_notes
 from attnaudit.report.remedies import remedies
 from tests.units.report.example_checks import check_record
-from tests.units.report.example_runs import run_record
+from tests.units.report.example_runs import run_record, write_run
 
 ROOT = Path(__file__).parents[3]
 TIE = "What may help: tie the states; accuracy 0.79 → 0.77"
@@ -37,7 +38,7 @@ def run(weight: float | None, entropy: float | None, *further: CheckRecord, **ga
 
 
 @pytest.mark.parametrize("entropy", [None, 0.51, 0.95])
-def test_nearly_equal_weights_are_named_and_have_their_own_next_step(entropy: float | None) -> None:
+def test_nearly_equal_weights_are_named_and_have_their_own_next_step(tmp_path: Path, entropy: float | None) -> None:
     record = run(1.051, entropy)
     first, *others = remedies(record)
     assert first.startswith("What may help: find out why the attention scores hardly differ: ")
@@ -47,7 +48,10 @@ def test_nearly_equal_weights_are_named_and_have_their_own_next_step(entropy: fl
         "mean weight. Shuffling such weights hardly changes the output, and they point at no token."
     )
     assert cause_notes(record)[0] == note
-    assert note in wording.outcome(record).notes_below_lead
+    assert wording.outcome(record).causes == tuple(cause_notes(record))
+    assert f"\n{note}\n" in summary(record, report="r")
+    build(write_run(tmp_path, record, []))
+    assert f"<p>{note}</p>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_blended_states_are_named_and_the_remedy_of_the_policy_comes_first() -> None:
@@ -108,6 +112,6 @@ def test_the_remedies_of_the_default_policy_are_first_given_for_the_code_of_the_
     texts = [one.text for question in questions for one in question.remedy]
     with_command = [text for text in texts if "`attnaudit train " in text]
     assert len(with_command) == 4
-    assert all(". For models that attnaudit trains, `attnaudit train " in text for text in with_command)
+    assert all(text.index(", as `attnaudit train ") > 0 for text in with_command)
     assert sum("(docs/tutorial.md, step 6)" in text for text in texts) == 2
     assert "## 6. What to do" in (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
