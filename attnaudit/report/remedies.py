@@ -38,7 +38,8 @@ def remedies(run: RunRecord) -> list[str]:
         failed = [check for check in gates if check.verdict == "fail"]
         found += filter(None, (remedy_for_equal_weights(check, run) for check in failed))
         found += [text for check in gates for text in _of_verdict(check, run)]
-        found += filter(None, (remedy_without_cause(check, run) for check in failed))
+        first_of_model = {(check.model, check.data, check.seed): check for check in reversed(failed)}
+        found += filter(None, (remedy_without_cause(check, run) for check in reversed(first_of_model.values())))
         by_question = [list(_of_policy(question, gates, run)) for question in questions]
         found += [text for turn in zip_longest(*by_question) for text in turn if text is not None]
     return list(dict.fromkeys(f"What may help: {text}" for text in found))

@@ -71,6 +71,8 @@ def test_without_a_measured_cause_the_remedy_of_the_policy_does_not_come_first()
         TIE,
     ]
     assert cause_notes(record) == []
+    second = check_record(check="second")
+    assert remedies(run(5.2, 0.508, second)) == remedies(record)
 
 
 @pytest.mark.parametrize(("weight", "entropy"), [(None, None), (5.2, None)])
