@@ -128,13 +128,15 @@ def declare_uncollected(state: RunState, config: pytest.Config) -> None:
     if state.options.policy is not None or state.usage_errors:
         return
     files = {path.resolve() for path in (*state.test_modules, *_other_files(state, config))}
-    root = config.rootpath.resolve()
+    root, inherited = config.rootpath.resolve(), _inherited_checks(state)
     shown = [checks for module in state.test_modules.values() if module for checks in _shown_checks(module, state)]
     for declared in declared_functions:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
         if any(declared.checks is checks for checks in state.collected):
             continue
-        of_project = any(is_of_project(file, root) and not is_test_file(file, config) for file in declared.files())
+        of_project = not any(declared.checks is checks for checks in inherited) and any(
+            is_of_project(file, root) and not is_test_file(file, config) for file in declared.files()
+        )
         if files & declared.files() or of_project or any(declared.checks is checks for checks in shown):
             policies: tuple[Policy, ...] = getattr(declared.function, "attnaudit_policies", ())
             # No test judges these gates, so it does not matter which of several policies applies.
@@ -156,6 +158,14 @@ def _other_files(state: RunState, config: pytest.Config) -> Iterator[Path]:
             if not (package / "__init__.py").is_file():
                 break
             yield package / "__init__.py"
+
+
+def _inherited_checks(state: RunState) -> list[tuple[Check, ...]]:
+    """Return the checks of all methods that collected classes have, inherit or replace."""
+    bases = {base for collected in state.collected_classes for base in collected.__mro__}
+    members = [getattr(member, "__func__", member) for base in bases for member in vars(base).values()]
+    functions = [one for one in members if isinstance(one, FunctionType)]
+    return [vars(one)["attnaudit_checks"] for one in functions if "attnaudit_checks" in vars(one)]
 
 
 def _shown_checks(module: ModuleType, state: RunState) -> Iterator[tuple[Check, ...]]:

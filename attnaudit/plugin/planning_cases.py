@@ -44,7 +44,8 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         state.session.request(case.model, case.data, needs)
         state.selected.append(SelectedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
     _declare_policy_of_option(state)
-    _sort_cases(state)
+    if state.selected:  # with usage errors, the models may be unknown, and nothing is selected
+        _sort_cases(state)
     policies = [declaration.policy for declaration in state.declarations if declaration.policy is not None]
     plan = Plan(
         gates=list(state.declared.values()),
