@@ -5,9 +5,9 @@ Shapes: B instances, T tokens of a stream, V variants, d features of an embeddin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from attnaudit.adapters.pooled.part_options import (
     require_modules,
 )
 from attnaudit.adapters.pooled.target_decoder import decoder_of
-from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Capabilities, Inputs, Intervention, Site, Trace
+from attnaudit.adapters.protocol import OPEN_CLASSES, TEXT, Capabilities, Inputs, ModelAdapter, Site
 from attnaudit.errors import AdapterError, DataError, raised_at
 from attnaudit.formatting import listed
 from attnaudit.instances import Instance
@@ -219,21 +219,11 @@ class TokenStreams:
             return compare_logits(
                 self.original,
                 [self._original_arguments(inputs, row) for row in range(len(inputs.ids[TEXT]))],
-                self.run(inputs).logits,
+                cast(ModelAdapter, self).run(inputs).logits,
                 list(map(" ".join, inputs.tokens[TEXT])),
                 of_target=self._one_output,
                 is_open=inputs.extra[OPEN_CLASSES][:, 0] if OPEN_CLASSES in inputs.extra else None,
             )
-
-    def run(
-        self,
-        inputs: Inputs,
-        *,
-        embeddings: Mapping[str, Tensor] | None = None,
-        intervene: Intervention | None = None,
-        hidden: bool = False,
-    ) -> Trace:
-        raise NotImplementedError
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=self.per_token)

@@ -18,7 +18,6 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures import token_effects
-from attnaudit.records.check_records import LARGEST_WEIGHT
 from tests.strategies import seeds
 from tests.units.checks.synthetic_measurements import measured, set_effects
 
@@ -117,15 +116,6 @@ def test_the_value_is_the_weighted_cosine_above_uniform_weights(rows: list[tuple
     assert record.n_defined == len(rows)  # A text without an effect counts, with no weight.
     if record.interval:
         assert record.interval.low <= record.value <= record.interval.high <= 1
-
-
-def test_a_detail_shows_whether_the_weights_are_nearly_equal() -> None:
-    effects = np.array([0.5, 0.1, 0.0, 0.0])
-    equal = with_rows([(np.full(4, 0.25), effects)] * 39 + [(np.array([0.7, 0.1, 0.1, 0.1]), effects)])
-    record = checks.Pointing(at_least=0.5).judge(equal)
-    assert record.details[LARGEST_WEIGHT] == pytest.approx(1.0)  # one of 40 texts does not matter
-    peaked = with_rows([(np.array([0.7, 0.1, 0.1, 0.1]), effects)] * 40)
-    assert checks.Pointing(at_least=0.5).judge(peaked).details[LARGEST_WEIGHT] == pytest.approx(2.8)
 
 
 def test_details_in_numbers_and_in_words() -> None:

@@ -1,4 +1,4 @@
-"""The example texts and the note of the pointing check with the plain cosine."""
+"""The example texts, the note and the largest weights of the pointing check."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnaudit import checks
+from attnaudit.records.check_records import LARGEST_WEIGHT
 from tests.units.checks.builtin.test_pointing import with_rows
 
 HIT, MISS = np.array([0.9, 0.1]), np.array([0.1, 0.9])
@@ -34,3 +35,12 @@ def test_the_note_says_that_no_text_with_a_cosine_has_an_effect() -> None:
     assert record.note.startswith(
         "undefined: in no text whose cosine is defined does replacing a token change the output"
     )
+
+
+def test_a_detail_shows_whether_the_weights_are_nearly_equal() -> None:
+    effects = np.array([0.5, 0.1, 0.0, 0.0])
+    equal = with_rows([(np.full(4, 0.25), effects)] * 39 + [(np.array([0.7, 0.1, 0.1, 0.1]), effects)])
+    record = checks.Pointing(at_least=0.5).judge(equal)
+    assert record.details[LARGEST_WEIGHT] == pytest.approx(1.0)  # one of 40 texts does not matter
+    peaked = with_rows([(np.array([0.7, 0.1, 0.1, 0.1]), effects)] * 40)
+    assert checks.Pointing(at_least=0.5).judge(peaked).details[LARGEST_WEIGHT] == pytest.approx(2.8)
