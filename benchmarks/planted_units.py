@@ -3,8 +3,8 @@
 The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and the
 policies for bags, several attentions, pictures and passages to DIR. Results of single models are stored in DIR, so a
 run that was stopped resumes. With `--population`, only one is planted. Large bags are audited with the gates of
-`audits/bags.toml`, models of several labels with those of `audits/attentions.toml`, and pictures with those of the
-policy for Transformers. With `--look`, only the held-out models of one look are audited.
+`audits/bags.toml`, models of several labels with those of `audits/attentions.toml`, and pictures with those of
+`audits/pictures.toml`. With `--look`, only the held-out models of one look are audited.
 """
 
 from __future__ import annotations

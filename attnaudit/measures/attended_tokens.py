@@ -32,28 +32,26 @@ def attended(view: AttentionView) -> Tensor:
 
 @measure("attended_tokens", capabilities=("mask",), one_site=True)
 def attended_tokens(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves if all tokens, or all tokens that are not attended, are masked.
+    """Return how the output changes if all tokens that are not attended are masked.
 
     The output is the vector of the logits minus their mean over the classes. The attention that is shown keeps its
-    weights. All columns are undefined for texts with a single token:
+    weights. Both columns are undefined for texts with a single token:
 
-    * `.all`: the Euclidean distance between the output of the text, and that of a text of masked tokens.
-    * `.others`: the distance if only the tokens outside the attended ones (see `attended`) are masked.
+    * `.change`: the output if the tokens outside the attended ones (see `attended`) are masked, minus the output of the
+      text. It is 0 for classes that are not possible answers.
     * `.number`: the number of attended tokens.
     """
     clean = view.logits[:, None]
-    variants = clean.repeat(1, 2, 1)
-    rows = (view.lengths > 1).nonzero()[:, 0]
+    variant = clean.clone()
+    several = view.lengths > 1
+    rows = several.nonzero()[:, 0]
     keep = attended(view)
     if len(rows):
-        kept = torch.cat([torch.zeros_like(keep[rows]), keep[rows]])
-        logits = view.masked_with_attention_held(torch.cat([rows, rows]), kept)
-        variants[rows] = torch.stack(torch.split(logits, len(rows)), dim=1).to(variants.dtype)
-    open_classes = None if view.open_classes is None else view.open_classes[:, None].expand_as(variants)
-    moved = centred_logits(without_rounding(variants, clean), open_classes) - centred_logits(clean, open_classes)
-    distance = moved.norm(dim=-1).masked_fill(view.equal_to_clean(variants), 0.0)
-    columns = {"all": distance[:, 0], "others": distance[:, 1], "number": keep.sum(1).double()}
-    several = view.lengths > 1
+        variant[rows, 0] = view.masked_with_attention_held(rows, keep[rows]).to(variant.dtype)
+    open_classes = None if view.open_classes is None else view.open_classes[:, None]
+    change = centred_logits(without_rounding(variant, clean), open_classes) - centred_logits(clean, open_classes)
+    change = change.masked_fill(view.equal_to_clean(variant)[..., None], 0.0)[:, 0]
     return Columns(
-        scalars={f"{request.name}.{name}": column.masked_fill(~several, torch.nan) for name, column in columns.items()}
+        scalars={f"{request.name}.number": keep.sum(1).double().masked_fill(~several, torch.nan)},
+        vectors={f"{request.name}.change": change.masked_fill(~several[:, None], torch.nan)},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +10,14 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.builtin.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.builtin.class_weights import (
+    CLASSES,
+    Classes,
+    note_on_classes,
+    weighted_rows,
+    why_no_interval,
+)
+from attnaudit.checks.builtin.measured_logits import centred_logits, stacked
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
@@ -23,33 +29,38 @@ from attnaudit.checks.evidence import (
     single_token,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.checks.sequential import RowSequence
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
-from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.kept_differences import KeptDifferences
 
+#: Names of details.
 NUMBER = "mean share of the tokens that are attended"
+FACTOR = "factor a (below 1 if the differences grow without the other tokens)"
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class HeldSufficiency(PerInstanceCheck):
-    """How much of the output the attended tokens keep if all other tokens are masked and attention is held fixed.
+    """How much of the differences between outputs stays if only the attended tokens are kept and attention is held.
 
-    The attended tokens S are the fewest tokens that have at least 80% of the attention. The other tokens are replaced
-    by the mask token or the unknown token. The attention that is shown as the explanation keeps its weights. Let z be
-    the vector of the logits minus their mean over the classes, z(S) that of the text with only the attended tokens, and
-    z(∅) that of a text of masked tokens. The value is
+    The attended tokens are the fewest tokens that have at least 80% of the attention. All other tokens are replaced by
+    the mask token or the unknown token. The attention that is shown as the explanation keeps its weights. Let u(x) be
+    the logits of the text x minus their mean over the classes, and minus the mean of this vector over the texts. Let
+    v(x) be the same vector if only the attended tokens of each text are kept. The value is
 
-        1 - Σ_x ‖z(x) - z(S)‖ / Σ_x ‖z(x) - z(∅)‖
+        1 - min_a Σ_x ‖u(x) - a v(x)‖ / Σ_x ‖u(x)‖        with 0 ≤ a ≤ 1
 
-    At 1, the attended tokens give the whole output. At 0, the text with only the attended tokens is as far from the
-    output as a text of masked tokens: attention is on tokens that only collect what other tokens contribute, such as a
-    separator. If each token moves the output in proportion to its attention, the value is about 0.8. The value depends
-    neither on the scale of the logits nor on a bias per class.
+    At 1, the outputs differ between texts as before: the attended tokens decide. At 0, the outputs of all texts become
+    the same: attention is on tokens that tell no two texts apart, such as a separator that only collects what other
+    tokens contribute. If each token moves the output in proportion to its attention, the value is about 0.8. Without
+    the other tokens, the differences may also become larger, for example because of a layer norm. The factor a makes up
+    for this: if they keep their directions and proportions, nothing is lost. The value depends neither on the scale of
+    the logits nor on a bias per class.
 
     Args:
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
@@ -62,24 +73,24 @@ class HeldSufficiency(PerInstanceCheck):
     lists_classes: ClassVar[bool] = False
     needs_all_units: ClassVar[str] = "the attended tokens are not known if only a sample of the units is measured"
 
-    family = "pointing"
+    family = "sufficiency"
     title = "The attended tokens are enough while attention is held fixed"
-    question = "If only the attended tokens are kept and attention is held fixed, is the output kept?"
-    when_failed = "The attended tokens alone do not give the output"
+    question = "If only the attended tokens are kept and attention is held fixed, do the outputs differ as before?"
+    when_failed = "The attended tokens alone do not tell the texts apart"
     why = (
-        "A token can have an effect only because an earlier layer copies other tokens into its state. Attention on "
-        "such a token marks a word that did not decide."
+        "A token may affect the output only through what an earlier layer has copied into its state, or it may shift "
+        "the output of every text alike. Attention on such a token marks a word that did not decide."
     )
     how_to_read = (
-        "At 1, the tokens with 80% of the attention give the whole output. At 0, they give no more of it than masked "
-        "tokens do."
+        "At 1, the outputs differ between texts as before if only the tokens with 80% of the attention are kept. At 0, "
+        "these tokens tell nothing about how the outputs differ."
     )
-    unit = "share of the output"
-    value_name = "share of the output that the attended tokens keep"
-    values_label = "distance from the output with only the attended tokens, per instance"
+    unit = "share of the differences"
+    value_name = "share of the differences between outputs that the attended tokens keep"
+    values_label = "what the attended tokens alone lose, per instance"
     values_range = None
     statistic = "ratio of means"
-    bounds = (-math.inf, 1.0)
+    bounds = (0.0, 1.0)
     worst = "highest"
 
     @property
@@ -93,26 +104,37 @@ class HeldSufficiency(PerInstanceCheck):
         return ("attended_tokens",)
 
     def values(self, measurements: Measurements) -> Floats:
-        """Return the distances ‖z(x) - z(S)‖."""
-        return measurements.scalar("attended_tokens.others")
+        """Return the distances ‖u(x) - a v(x)‖."""
+        kept = self._kept(measurements)
+        return _undefined(measurements) if kept is None else kept.lost
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        return (single_token(measurements), no_real_attention(measurements), ("not measured", undefined))
+        constant = ("the outputs do not vary", undefined)
+        return (single_token(measurements), no_real_attention(measurements), constant)
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        return self._value(*self._terms(measurements), self._weighted(measurements, groups))
+        kept = self._kept(measurements)
+        return None if kept is None else kept.value
 
     def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
-        chosen = WeightedRows.equal(len(values), measurements.groups(part & ~np.isnan(values)))
-        return self._value(*self._terms(measurements), chosen)
+        """Return the value of some instances, with the means, the factor and the weights of all instances.
+
+        It is 0 if these instances lose as much as possible, or more.
+        """
+        kept, chosen = self._kept(measurements), part & ~np.isnan(values)
+        if kept is None or not chosen.any():
+            return None
+        weights = kept.rows.weights[chosen]
+        total = float((weights * kept.sizes[chosen]).sum())
+        return max(0.0, 1.0 - float((weights * kept.lost[chosen]).sum()) / total) if total > 0 else None
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        above, below = self._terms(measurements)
-        rows = self._weighted(measurements, groups)
-        if self._value(above, below, rows) is None:
+        kept = self._kept(measurements)
+        if kept is None:
             return None
-        unit = float(below[groups.rows].max())  # no text moves further; texts that the sample missed may keep nothing
-        return rows.ratio_interval(
+        above, below = kept.terms
+        unit = float(kept.sizes[groups.rows].max())  # texts that the sample missed may keep nothing
+        return kept.rows.ratio_interval(
             above / unit,
             below / unit,
             confidence=self.confidence,
@@ -121,31 +143,29 @@ class HeldSufficiency(PerInstanceCheck):
             extremes=(-1.0, 1.0),
         )
 
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        return "its means and its factor are estimated from all texts"
+
     @property
     def not_linearised(self) -> str:
         return ""
 
     def linearised_values(self, measurements: Measurements) -> Floats:
-        above, below = self._terms(measurements)
-        rows = self._weighted(measurements, measurements.groups(~np.isnan(above)))
-        if self._value(above, below, rows) is None:
-            undefined: Floats = filled(len(measurements), np.nan)
-            return undefined
-        return rows.linearised_ratio(above, below)
+        kept = self._kept(measurements)
+        return _undefined(measurements) if kept is None else kept.rows.linearised_ratio(*kept.terms)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
         return (
-            why_no_interval(measurements, self._weighted(measurements, groups))
-            or "too few texts have an output that differs from that of masked tokens"
+            why_no_interval(measurements, weighted_rows(measurements, groups, self.classes))
+            or "too few texts have an output that differs from the mean output"
         )
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        defined = measurements.groups(~np.isnan(values))
-        unmoved = len(defined) and self.value(measurements, values, defined) is None
-        why = "undefined: masking all tokens changes the output of no text"
-        return join_remarks([why if unmoved else "", note_on_classes(measurements, self.classes)])
+        constant = self._measured(measurements).any() and np.isnan(values).all()
+        why = "undefined: the output is the same for every text" if constant else ""
+        return join_remarks([why, note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         count = int(np.count_nonzero(~np.isnan(values)))
@@ -153,38 +173,44 @@ class HeldSufficiency(PerInstanceCheck):
         return (Reference(name="proportional", value=0.8, meaning=meaning, n=count),)
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        above, below = self._terms(measurements)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            kept = np.where(below > 0, above / below, np.nan)
-        if np.isnan(kept).all():
+        kept = self._kept(measurements)
+        if kept is None:
             return super().typical(measurements, values)
-        reason = "typical texts: the attended tokens keep about as much of the output as on the median text"
-        return Typical(reason, np.abs(kept - np.nanmedian(kept)))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lost = np.where(kept.sizes > 0, kept.lost / kept.sizes, np.nan)
+        reason = "typical texts: the attended tokens lose about as large a share as on the median text"
+        return Typical(reason, np.abs(lost - np.nanmedian(lost)))
 
     def in_words(self, evidence: Evidence) -> str:
         number = evidence.details.get(NUMBER)
         if evidence.value is None or not isinstance(number, float):
             return ""
         return (
-            f"On average, {percentage(number)} of the tokens have 80% of the attention. If all others are masked, the "
-            f"output keeps {percentage(max(0.0, evidence.value))} of its distance from the output of masked tokens."
+            f"On average, {percentage(number)} of the tokens have 80% of the attention. If all others are masked, "
+            f"{percentage(evidence.value)} of the differences between the outputs of the texts stay."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        return {NUMBER: mean_of(measurements.scalar("attended_tokens.number") / measurements.lengths)}
+        kept = self._kept(measurements)
+        return {
+            NUMBER: mean_of(measurements.scalar("attended_tokens.number") / measurements.lengths),
+            FACTOR: None if kept is None else kept.factor,
+        }
 
-    def _weighted(self, measurements: Measurements, groups: Groups) -> WeightedRows:
-        return weighted_rows(measurements, groups, self.classes)
+    def _measured(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at instances with several tokens."""
+        mask: Mask = ~np.isnan(measurements.scalar("attended_tokens.number"))
+        return mask
 
-    def _terms(self, measurements: Measurements) -> tuple[Floats, Floats]:
-        """Return (n,) ‖z(x) - z(∅)‖ - ‖z(x) - z(S)‖ and ‖z(x) - z(∅)‖; NaN where they are undefined."""
-        below = measurements.scalar("attended_tokens.all")
-        return below - measurements.scalar("attended_tokens.others"), below
+    def _kept(self, measurements: Measurements) -> KeptDifferences | None:
+        """Return the outputs and what is lost of them; None if the outputs do not vary."""
+        groups = measurements.groups(self._measured(measurements))
+        rows = weighted_rows(measurements, groups, self.classes)
+        centred = centred_logits(measurements, rows)
+        changes = stacked(measurements.vector("attended_tokens.change"))
+        return None if centred is None else KeptDifferences.of(centred, changes, rows)
 
-    @staticmethod
-    def _value(above: Floats, below: Floats, rows: WeightedRows) -> float | None:
-        """Return the ratio of the two weighted means; None if it is undefined."""
-        if not len(rows.groups):
-            return None
-        mean = float(rows.mean(below))
-        return float(rows.mean(above)) / mean if mean > 0 else None
+
+def _undefined(measurements: Measurements) -> Floats:
+    undefined: Floats = filled(len(measurements), np.nan)
+    return undefined

@@ -27,7 +27,11 @@ SCALE_LEFT, SCALE_RIGHT = 215, 500
 BLUE, ORANGE, GREY, INK = "#2166ac", "#b35806", "#767676", "#1f1f1f"
 VERDICT_COLOURS = {"pass": "#1b7837", "fail": "#b2182b", "inconclusive": "#7a5c00", "undefined": GREY}
 OUTCOME_COLOURS: dict[Outcome, str] = {"right": "#1b7837", "partly": "#7a5c00", "unused": "#b2182b", "elsewhere": BLUE}
-GATE_QUESTIONS = {"total effect": "Is attention used?", "pointing": "Does it point at what matters?"}
+GATE_QUESTIONS = {
+    "total effect": "Is attention used?",
+    "pointing": "Does it point at what matters?",
+    "sufficiency": "Are the attended tokens enough?",
+}
 
 
 def exhibit_svg(exhibit: Exhibit, families: dict[str, str]) -> str:

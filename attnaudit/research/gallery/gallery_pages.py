@@ -80,7 +80,7 @@ def _index(gallery: Gallery) -> str:
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "
         "how far the logits move when the word is replaced while the weights are held fixed. Below the bars, each "
-        "of the two gates of the default policy for the model's family has a scale. The values that pass are green. "
+        "gate of the default policy for the model's family has a scale. The values that pass are green. "
         "The line shows the confidence interval of the model's value.",
         "",
     ]
@@ -96,8 +96,9 @@ def _index(gallery: Gallery) -> str:
         "place. The thresholds were chosen on models of about half of these mechanisms; [validation](../validation.md) "
         "has the error rates on the other mechanisms.",
         "",
-        "A cell has a mark for each gate, “Is attention used?” and “Does it point at what matters?”: ✓ pass, ✗ fail, "
-        "? inconclusive, – undefined. A model passes only if it passes both gates.",
+        "A cell has a mark for each gate: “Is attention used?”, “Does it point at what matters?” and, for "
+        "Transformers, “Are the attended tokens enough?” The marks are ✓ pass, ✗ fail, ? inconclusive and – undefined. "
+        "A model passes only if it passes all gates.",
         "",
         f"| mechanism | family | {' | '.join(OUTCOMES.values())} |",
         f"|---|---|{'---|' * len(OUTCOMES)}",
@@ -226,7 +227,9 @@ def _shown(exhibit: Exhibit) -> list[str]:
     if text.shuffled is None:
         return [*lines, f"{sentence}. All weights are equal, so shuffling them changes nothing."]
     low, high = (number(value, digits=2) for value in text.shuffled)
-    between = f"still {low}" if low == high else f"between {low} and {high}"
+    between = low if low == high else f"between {low} and {high}"
+    if low == high == number(text.probability, digits=2):
+        between = f"still {low}"
     return [*lines, f"{sentence}; with shuffled weights, it is {between}."]
 
 

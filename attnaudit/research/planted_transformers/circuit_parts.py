@@ -46,7 +46,8 @@ class Head:
     Attributes:
         looks: Key feature -> score. The queries that `rows` names attend to the tokens with these features.
         rows: Which queries attend to the tokens in `looks`. "all": every query. "read": only the query that the output
-            is read from; the other queries look at the sink.
+            is read from. "marker": only the queries whose token has the feature "marker". The other queries look at the
+            sink.
         if_flagged: The features that the query "read" looks at instead, if its own feature "flag" is set. None to
             ignore the flag.
         previous: Whether every query attends to the token before it. `looks` is then ignored.
@@ -54,7 +55,7 @@ class Head:
     """
 
     looks: Features = field(default_factory=dict)
-    rows: Literal["all", "read"] = "all"
+    rows: Literal["all", "read", "marker"] = "all"
     if_flagged: Features | None = None
     previous: bool = False
     moves: tuple[tuple[str, str, float], ...] = ()

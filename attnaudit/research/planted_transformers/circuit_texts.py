@@ -90,10 +90,12 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
 
     Args:
         texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first word is
-            not a cue word. "marked": the same as "cues", and some texts have the marker. "groups": a cue word of each
-            group. "uneven": the same, but cue words of the second group have half as much evidence. "weighted": a cue
-            word of the first group decides, and one of the second group may disagree. "trigger": several cue words, of
-            which the one after the trigger decides. "needle": 15% of the texts have a cue word. It stands for class 1.
+            not a cue word. "marked": the same as "cues", and some texts have the marker. "closed": two to four cue
+            words of a class and some decoys, and the marker is the last word of every text. "groups": a cue word of
+            each group. "uneven": the same, but cue words of the second group have half as much evidence. "weighted": a
+            cue word of the first group decides, and one of the second group may disagree. "trigger": several cue words,
+            of which the one after the trigger decides. "needle": 15% of the texts have a cue word. It stands for class
+            1.
             "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.
         classes: The number of classes.
         count: The number of texts.
@@ -104,6 +106,7 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     if texts == "reviews":
         return _review_rows(count, generator)
     rows = []
+    closing = [MARKER] if texts == "closed" else []
     for number in range(count):
         label = number % classes
         if texts == "needle":
@@ -112,8 +115,9 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
         if texts == "marked" and (number // classes * 0.618034) % 1 < marker_share:
             pieces.append([MARKER])
         pieces += [[word] for word in generator.sample(DECOYS, generator.randint(1, 2))]
-        text = insert(filler_of(number, pieces, generator), pieces, generator, first=int(texts == "after_first"))
-        rows.append((text, CLASS_NAMES[label]))
+        filler = filler_of(number, [*pieces, closing] if closing else pieces, generator)
+        text = insert(filler, pieces, generator, first=int(texts == "after_first"))
+        rows.append((" ".join([text, *closing]), CLASS_NAMES[label]))
     generator.shuffle(rows)
     return rows
 
@@ -131,7 +135,8 @@ def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> l
         return [[generator.choice(own[:half])], [generator.choice(second[half:])]]
     if texts == "trigger":
         return [[TRIGGER, generator.choice(own)], *([word] for word in generator.sample(other, 2))]
-    return [[word] for word in generator.sample(own, generator.randint(1, 3))]
+    fewest = 2 if texts == "closed" else 1
+    return [[word] for word in generator.sample(own, generator.randint(fewest, fewest + 2))]
 
 
 def filler_of(number: int, pieces: Sequence[Sequence[str]], generator: random.Random) -> list[str]:

@@ -130,7 +130,8 @@ def _score_rows(head: Head, space: FeatureSpace) -> tuple[list[Tensor], list[Ten
         return [space.row(one)], [space.row(head.looks)]
     sink = {"sink": max((abs(v) for v in head.looks.values()), default=0.0) + 10.0}
     if head.if_flagged is None:
-        return [space.row({"read": 1.0}), space.row(one | {"read": -1.0})], [space.row(head.looks), space.row(sink)]
+        chosen, others = space.row({head.rows: 1.0}), space.row(one | {head.rows: -1.0})
+        return [chosen, others], [space.row(head.looks), space.row(sink)]
     return (
         [space.row({"read": 1.0, "flag": -1.0}), space.row({"flag": 1.0}), space.row(one | {"read": -1.0})],
         [space.row(head.looks), space.row(head.if_flagged), space.row(sink)],

@@ -6,13 +6,14 @@ in causal models.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnaudit.research.planted_transformers.circuit_parts import Design, Family, Head, Heads, LabelledReading
-from attnaudit.research.planted_transformers.circuit_texts import lexicon
+from attnaudit.research.planted_transformers.circuit_texts import MARKER, lexicon
 from attnaudit.research.planted_transformers.feature_space import Features
 
 FAMILIES: tuple[Family, ...] = ("bert", "gpt2", "llama")
@@ -20,6 +21,9 @@ FAMILIES: tuple[Family, ...] = ("bert", "gpt2", "llama")
 WITH_POSITIONS: tuple[Family, ...] = ("bert", "gpt2")
 #: The gain of a head that averages over all tokens. It is large, so that one cue word among many words decides.
 AVERAGE_GAIN = 9.0
+#: For a head that looks mostly at the closing word: how much more weight this word has than a cue word, and the gain.
+#: Together, two to four cue words then move evidence of 0.17 to 0.33.
+CLOSING_WEIGHT, CLOSING_GAIN = 40.0, 3.6
 
 MOVE = (("evidence", "moved", 1.0),)
 TO_JUNK = (("decoy", "junk", 0.5), ("cue", "junk", -0.3))
@@ -76,6 +80,7 @@ class Circuit:
         most_classes: The largest number of classes.
         parameters: The values that `design` is called with: shares of texts or numbers of heads. One model is built for
             each value. If there is nothing to vary, the only value is 0.0.
+        pictures: Whether vision transformers are built with it, too (`planted_patches`).
     """
 
     mechanism: str
@@ -87,6 +92,7 @@ class Circuit:
     may_use_reviews: bool = False
     most_classes: int = 5
     parameters: tuple[float, ...] = (0.0,)
+    pictures: bool = True
 
 
 def variant(circuit: Circuit, family: Family, seed: int) -> Variant:
@@ -187,6 +193,51 @@ def _bag_of_words(v: Variant, _parameter: float) -> Design:
     """The first layer moves the average of all words to the row that is read. The last layer looks at other words."""
     readings = (_wrong("last_layer", v.layers - 1, "mean"), _wrong("last_layer_head", v.layers - 1, v.head))
     return _design(v, {(0, v.head): _average(v)}, readings)
+
+
+def _collector(v: Variant, collect: Head) -> Design:
+    """The first layer collects evidence in the state of the closing word. The last layer moves it from there."""
+    last = v.layers - 1
+    mover = Head(looks=v.looks("marker"), moves=(("shared", "moved", 1.0),))
+    readings = (_wrong("mover", last, v.head, "points"),)
+    return _design(v, {(0, v.head): collect, (last, v.head): mover}, readings, texts="closed")
+
+
+def _collected_cues(v: Variant, _parameter: float) -> Design:
+    """The closing word collects the mean of the cue words, so that no single cue word has an effect."""
+    return _collector(v, Head(looks=v.looks("cue"), rows="marker", moves=(("evidence", "shared", 1.0),)))
+
+
+def _collected_words(v: Variant, _parameter: float) -> Design:
+    """The closing word collects the mean of all words."""
+    return _collector(v, Head(rows="marker", moves=(("evidence", "shared", AVERAGE_GAIN),)))
+
+
+def _idle_collector(v: Variant, _parameter: float) -> Design:
+    """The closing word collects the mean of the cue words, but the last layer moves evidence from the cue words."""
+    last, other = v.layers - 1, (v.head + 1) % v.heads
+    collect = Head(looks=v.looks("cue"), rows="marker", moves=(("evidence", "shared", 1.0),))
+    mover = Head(looks=v.looks("cue"), moves=MOVE)
+    readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
+    heads = {(0, v.head): collect, (last, v.head): mover, (last, other): Head(looks=v.looks("marker"), moves=TO_JUNK)}
+    return _design(v, heads, readings, texts="closed")
+
+
+def _constant_word(v: Variant, _parameter: float) -> Design:
+    """Most of the weight is on the closing word, which speaks against class 0 in every text. The cue words decide.
+
+    Without the closing word, class 0 would be the default class. Replacing this word therefore changes the output more
+    than replacing a cue word does.
+    """
+    last, other = v.layers - 1, (v.head + 1) % v.heads
+    mover = Head(
+        looks={"cue": v.sharpness, "marker": v.sharpness + math.log(CLOSING_WEIGHT)},
+        moves=(("evidence", "moved", CLOSING_GAIN),),
+    )
+    readings = (_wrong("mover", last, v.head, "points"), _wrong("idle_head", last, other))
+    design = _design(v, {(last, v.head): mover}, readings, texts="closed", default_class=0)
+    against = {"marker": 1.0, "evidence.0": -0.5 / CLOSING_GAIN}
+    return replace(design, lexicon={**design.lexicon, MARKER: against})
 
 
 def _evidence_everywhere(v: Variant, _parameter: float) -> Design:
@@ -324,6 +375,10 @@ CIRCUITS: tuple[Circuit, ...] = (
     Circuit(mechanism="middle_layer", half="held_out", design=_middle_layer, least_layers=3, may_use_reviews=True),
     Circuit(mechanism="first_layer", half="tuning", design=_first_layer, may_use_reviews=True),
     Circuit(mechanism="bag_of_words", half="tuning", design=_bag_of_words, may_use_reviews=True),
+    Circuit(mechanism="collected_cues", half="tuning", design=_collected_cues, pictures=False),
+    Circuit(mechanism="collected_words", half="held_out", design=_collected_words, pictures=False),
+    Circuit(mechanism="idle_collector", half="held_out", design=_idle_collector, pictures=False),
+    Circuit(mechanism="constant_word", half="tuning", design=_constant_word, most_classes=2, pictures=False),
     Circuit(mechanism="evidence_everywhere", half="held_out", design=_evidence_everywhere, families=("bert",)),
     Circuit(mechanism="looks_without_moving", half="held_out", design=_looks_without_moving, may_use_reviews=True),
     Circuit(mechanism="moved_to_neighbour", half="tuning", design=_moved_to_neighbour, families=WITH_POSITIONS),

@@ -81,7 +81,7 @@ def patch_plans(half: str, seeds: Sequence[int]) -> list[PatchPlan]:
     return [
         PatchPlan(mechanism=circuit.mechanism, family=family, seed=seed, parameter=float(parameter))
         for circuit in CIRCUITS
-        if circuit.half == half
+        if circuit.half == half and circuit.pictures
         for seed in seeds
         for family in FAMILIES
         for parameter in circuit.parameters

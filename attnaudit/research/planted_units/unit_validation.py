@@ -2,7 +2,7 @@
 
 Each population has two halves, with different seeds. For bags, several attentions and passages, `threshold_rule`
 chooses the gates from the tuning half. For large bags, the gates are those of the policy for bags; for several labels,
-those of the policy for several attentions; for pictures, those of the policy for Transformers that read texts. These
+those of the policy for several attentions; for pictures, those of the present policy for pictures. These
 populations have no tuning half, because no threshold is chosen from them. The figures come from the held-out half.
 """
 
@@ -37,7 +37,7 @@ from attnaudit.research.planted_units.unit_populations import (
 )
 from attnaudit.research.study.text_tables import fixed, markdown_table
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
+from attnaudit.research.validation.candidate_policy import read_policy
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.detection_rates import check_figures, half_of, policy_figures
 from attnaudit.research.validation.errors_in_turn import Rule, errors, in_turn
@@ -116,8 +116,8 @@ def validate_units(
     Args:
         population: The name of the population.
         out: The folder for results and pictures. Results that exist are reused.
-        policies: The folder with the policies `bags.toml` and `attentions.toml`. Large bags, and models with several
-            labels, are audited with their gates.
+        policies: The folder with the policies `bags.toml`, `attentions.toml` and `pictures.toml`. Large bags, models
+            with several labels, and pictures are audited with their gates.
         look: The number of the look whose held-out models are audited, from 1; 0 to audit no held-out models; None to
             audit all of them.
         jobs: The number of processes that share the work.
@@ -131,7 +131,7 @@ def validate_units(
             for plan in picture_plans(sorted(seeds))
         ]
         readings = audit_each(pictures, audit_patches, out=results, jobs=jobs, progress=progress)
-        gates = list(read_policy(shipped_policy("transformer")).gates)
+        gates = list(read_policy(policies / "pictures.toml").gates)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     if population in ("large_bags", "labels"):
         is_large = population == "large_bags"

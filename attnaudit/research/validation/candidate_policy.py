@@ -62,8 +62,8 @@ def policy_for(policies: Sequence[CandidatePolicy], family: Family) -> Candidate
 def read_policy(path: Path) -> CandidatePolicy:
     """Read a policy from a TOML file.
 
-    A gate answers the question "used" or "points" if the policy lists its check under that question. Otherwise, it
-    answers the question of the built-in candidate with the same check id, or "evidence" if there is none.
+    A gate answers the question "used", "points" or "enough" if the policy lists its check under that question.
+    Otherwise, it answers the question of the built-in candidate with the same check id, or "evidence" if there is none.
 
     Raises:
         CheckError: The file cannot be read, a threshold is relative to a reference, or no check is gated.

@@ -65,7 +65,7 @@ class CandidateSpec:
         arguments: The arguments of the check, as in a [[check]] table of a policy file.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate.
+        gates: The families for which the rule (`threshold_rule`) may use the check as a gate.
         scale: The scale on which the rule (`threshold_rule`) places the threshold halfway between two limits.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence.
@@ -76,7 +76,7 @@ class CandidateSpec:
     arguments: dict[str, Parameter]
     question: Question
     direction: Direction
-    may_gate: bool
+    gates: tuple[Family, ...]
     scale: Scale
     quick: bool
     reported: bool
@@ -87,10 +87,17 @@ class CandidateSpec:
         return {"name": self.name, **self.arguments, "severity": "report"}
 
 
-def _gate(name: str, question: Question, *, scale: Scale = "linear", **arguments: Parameter) -> CandidateSpec:
+def _gate(
+    name: str,
+    question: Question,
+    *,
+    scale: Scale = "linear",
+    gates: tuple[Family, ...] = ("pooled attention", "transformer"),
+    **arguments: Parameter,
+) -> CandidateSpec:
     return CandidateSpec(
-        name=name, arguments=arguments, question=question, direction="at_least", may_gate=True, scale=scale, quick=True,
-        reported=False, transformers=True,
+        name=name, arguments=arguments, question=question, direction="at_least", gates=gates, scale=scale,
+        quick=True, reported=False, transformers=True,
     )  # fmt: skip
 
 
@@ -105,7 +112,7 @@ def _other(
     **arguments: Parameter,
 ) -> CandidateSpec:
     return CandidateSpec(
-        name=name, arguments=arguments, question=question, direction=direction, may_gate=False, scale="linear",
+        name=name, arguments=arguments, question=question, direction=direction, gates=(), scale="linear",
         quick=quick, reported=reported, transformers=transformers,
     )  # fmt: skip
 
@@ -114,12 +121,12 @@ CANDIDATE_SPECS = (
     _gate("TotalEffect", "used", on="standardised", scale="square root"),
     _gate("Pointing", "points", on="logits"),
     _gate("Pointing", "points", on="logits", measure="plain"),
+    _gate("HeldSufficiency", "enough", gates=("transformer",)),
     # Single texts with extreme logits decide the index of the logits, so it does not gate.
     _other("TotalEffect", "used", on="logits", quick=True, transformers=True),
     _other("TotalEffect", "used", on="probabilities", quick=True, transformers=True),
     _other("Pointing", "points", on="logits", measure="share", quick=True, transformers=True),
     _other("Pointing", "points", on="probabilities", quick=True, transformers=True),
-    _other("HeldSufficiency", "points", quick=True, transformers=True),
     _other("UniformFragility", "used", measure="tvd"),
     _other("UniformFragility", "used", measure="f1_drop", quick=True, reported=True, transformers=True),
     _other("PermutationFragility", "used", measure="tvd", quick=True, reported=True, transformers=True),
@@ -175,7 +182,7 @@ def candidates(policy: Sequence[Check] = (), *, family: Family = "pooled attenti
             check=check,
             question=spec.question,
             direction=spec.direction,
-            may_gate=spec.may_gate,
+            may_gate=family in spec.gates,
             scale=spec.scale,
             quick=spec.quick,
             reported=spec.reported,

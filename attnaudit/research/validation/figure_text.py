@@ -20,6 +20,7 @@ from attnaudit.research.validation.validation_schema import FamilyFigures
 QUESTIONS = {
     "used": "Is attention used?",
     "points": "Does it point at what matters?",
+    "enough": "Are the attended tokens enough?",
     "evidence": "Neither: evidence",
 }
 #: Family -> how reports name its models.

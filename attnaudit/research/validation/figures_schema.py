@@ -8,7 +8,7 @@ from attnaudit.records import Direction, Record, VerdictName
 from attnaudit.research.validation.population_schema import Truth
 
 #: What a check asks: is attention used, does it point at what matters, or neither ("evidence")?
-Question = Literal["used", "points", "evidence"]
+Question = Literal["used", "points", "enough", "evidence"]
 
 
 class Area(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,21 +1,25 @@
 """The rule that chooses a policy for one family of models from the tuning half of a population.
 
 1. Only a check that may become a gate (`Candidate.may_gate`) and that discriminates is considered. A check
-discriminates if its area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5.
-The area compares faithful models with the models that must not pass the question of the check (`must_not_pass`).
+   discriminates if its area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above
+   0.5. The area compares faithful models with the models that must not pass the question of the check
+   (`must_not_pass`).
 2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. Of the
-faithful models, a share IGNORED is left out, namely those with the lowest limits. The faithful limit is the lowest
-limit of the others. IGNORED is 5% divided by the number of checks that may become gates, so that all gates together
-raise at most 5% false alarms. The opposing limit is computed from the models that must not pass and whose limit is
-below the faithful limit. Of these models, a share IGNORED is left out as well, namely those with the highest limits.
-The opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
-effect.
+   faithful models, a share IGNORED is left out, namely those with the lowest limits. The faithful limit is the lowest
+   limit of the others. IGNORED is 5% divided by the largest number of gates, so that all gates together raise at most
+   5% false alarms. The opposing limit is computed from the models that must not pass and whose limit is below the
+   faithful limit. Of these models, a share IGNORED is left out as well, namely those with the highest limits. The
+   opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
+   effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
 4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If several checks pass
    equally few, a check whose values are bounded on both sides is preferred, because its threshold says where in this
    range a pass begins. If there are still several, the check with the largest gap is chosen. The gap is the distance
    between the two limits, divided by the distance between the medians of the two groups.
-5. A further check becomes a gate only if it reduces the number of models that pass although they must not.
+5. A further check of a question becomes a gate only if it reduces the number of models that pass although they must
+   not, and if the policy has fewer than three gates.
+6. For the question "enough", step 5 is also true of the first check. Its opposing limit is computed from the unfaithful
+   models that fail this question and pass the gates chosen so far, because only these are left to block.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from attnaudit.research.validation.roc import area
 from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented, score
 from attnaudit.statistics.vacuous_thresholds import why_vacuous
 
-QUESTIONS: tuple[Question, ...] = ("used", "points")
+QUESTIONS: tuple[Question, ...] = ("used", "points", "enough")
 #: A check discriminates if its area is at least MINIMUM_AREA, and the lower limit of the area's interval is above
 #: CHANCE_AREA.
 MINIMUM_AREA = 0.7
@@ -41,7 +45,7 @@ CHANCE_AREA = 0.5
 LARGEST_FAILING_SHARE = 0.6
 #: The share of faithful models that may raise an alarm over all gates together.
 ALLOWED_FALSE_ALARMS = 0.05
-#: The number of built-in checks that may gate.
+#: The largest number of gates of a policy.
 MOST_GATES = 3
 #: The share of models that are ignored at either end, for each gate.
 IGNORED = ALLOWED_FALSE_ALARMS / MOST_GATES
@@ -81,12 +85,13 @@ def tuning(models: Sequence[JudgedModel]) -> list[JudgedModel]:
 def must_not_pass(entry: Entry, question: Question) -> bool:
     """Return whether a model must not pass the gate of a question.
 
-    An unfaithful model must not pass the gates of the questions that it fails by construction. No unfaithful model may
-    pass the gates of the question "evidence". A graded model that fails the question "points" by construction must not
-    pass if its attention is right on at most 60% of its rows, of the evidence in each row, or of its heads.
+    An unfaithful model must not pass the gates of the questions that it fails by construction. If it fails "points", it
+    also fails "enough". No unfaithful model may pass the gates of the question "evidence". A graded model that fails
+    the question "points" by construction must not pass it if its attention is right on at most 60% of its rows, of the
+    evidence in each row, or of its heads.
     """
     if entry.truth == "unfaithful":
-        return question == "evidence" or question in entry.fails
+        return question == "evidence" or ("points" if question == "enough" else question) in entry.fails
     half_right = entry.truth == "graded" and entry.share is not None and entry.share <= LARGEST_FAILING_SHARE
     return half_right and question == "points" and "points" in entry.fails
 
@@ -136,34 +141,40 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
     """
     half = tuning(models)
     blocked = [model for model in half if any(must_not_pass(model.entry, question) for question in QUESTIONS)]
-    eligible: dict[Question, list[tuple[tuple[bool, float, str], Gate]]] = {question: [] for question in QUESTIONS}
-    for candidate in candidates:
-        if candidate.question not in eligible or not candidate.may_gate:
-            continue
-        found, value = limits(half, candidate), threshold(half, candidate)
-        if found is None or value is None or not discriminates(check_area(half, candidate, seed=seed)):
-            continue
-        id_ = candidate.check.id
-        gate = Gate(check=id_, question=candidate.question, direction=candidate.direction, threshold=value)
-        unbounded = not all(map(math.isfinite, candidate.check.bounds))
-        eligible[candidate.question].append(((unbounded, -round(found.gap, 6), id_), gate))
     chosen: list[Gate] = []
     for question in QUESTIONS:
-        others = [gate for _, gate in sorted(eligible[question], key=lambda row: row[0])]
-        first = True
-        while others:
-            best = min(others, key=lambda gate: _passing(blocked, [*chosen, gate]))
-            if not first and _passing(blocked, [*chosen, best]) >= _passing(blocked, chosen):
+        left, needed = half, 1
+        if question == "enough":
+            left, needed = [*(model for model in half if model.faithful), *_passing(blocked, chosen)], 0
+        asked = [one for one in candidates if one.question == question and one.may_gate]
+        others = _eligible(left, asked, seed=seed)
+        while others and len(chosen) < MOST_GATES:
+            best = min(others, key=lambda gate: len(_passing(blocked, [*chosen, gate])))
+            if needed <= 0 and len(_passing(blocked, [*chosen, best])) >= len(_passing(blocked, chosen)):
                 break
-            first = False
+            needed -= 1
             chosen.append(best)
             others.remove(best)
     return chosen
 
 
-def _passing(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> int:
-    """Return the number of models that pass all gates."""
-    return sum(not score(model, gates).alarm for model in models)
+def _eligible(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Return a gate for each candidate that discriminates and has a threshold. The best ones come first (step 4)."""
+    found: list[tuple[tuple[bool, float, str], Gate]] = []
+    for candidate in candidates:
+        between, value = limits(models, candidate), threshold(models, candidate)
+        if between is None or value is None or not discriminates(check_area(models, candidate, seed=seed)):
+            continue
+        id_ = candidate.check.id
+        gate = Gate(check=id_, question=candidate.question, direction=candidate.direction, threshold=value)
+        unbounded = not all(map(math.isfinite, candidate.check.bounds))
+        found.append(((unbounded, -round(between.gap, 6), id_), gate))
+    return [gate for _, gate in sorted(found, key=lambda row: row[0])]
+
+
+def _passing(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[JudgedModel]:
+    """Return the models that pass all gates."""
+    return [model for model in models if not score(model, gates).alarm]
 
 
 def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None:

@@ -17,7 +17,7 @@ from attnaudit.research.validation.figures_schema import (
 )
 from attnaudit.research.validation.population_schema import Family, Half, Truth
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class ModelResult(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=True):

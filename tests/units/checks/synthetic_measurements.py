@@ -76,8 +76,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     add_erasure(m, random)
     add_effects(m, random)
     kept = np.random.default_rng(seed + 2)
-    m.scalars["attended_tokens.all"] = kept.gamma(4, 1, n)
-    m.scalars["attended_tokens.others"] = m.scalars["attended_tokens.all"] * kept.uniform(0, 1.2, n)
+    m.vectors["attended_tokens.change"] = [-one * kept.uniform(-0.2, 1.2) for one in m.vectors["logits"]]
     m.scalars["attended_tokens.number"] = kept.integers(1, 4, n).astype(np.float64)
     return m
 

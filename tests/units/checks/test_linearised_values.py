@@ -65,7 +65,9 @@ def test_they_are_the_value_plus_the_influence_of_each_row(check: Check) -> None
         assert more is not None
         assert less is not None
         derivatives.append(value + len(defined) * (more - less) / 2)  # type: ignore[operator]
-    np.testing.assert_allclose(linearised[few], derivatives, atol=0.01 * np.nanstd(linearised))
+    # With two classes, the distance of an output from the mean has a kink, so the finite difference is less exact.
+    tolerance = 0.1 if isinstance(check, checks.HeldSufficiency) else 0.01
+    np.testing.assert_allclose(linearised[few], derivatives, atol=tolerance * np.nanstd(linearised))
 
 
 def test_every_check_either_has_them_or_says_why_not() -> None:

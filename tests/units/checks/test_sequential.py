@@ -32,6 +32,7 @@ KNOWN = {
     checks.Pointing(on="logits", measure="plain", at_least=0.1): True,
     checks.Pointing(on="logits", measure="cosine", at_least=0.1): True,
     checks.Pointing(on="probabilities", measure="share", at_least=0.1): True,
+    checks.HeldSufficiency(at_least=0.1): False,
 }
 SEQUENTIAL = [check for check, has in KNOWN.items() if has]
 
@@ -105,6 +106,7 @@ def test_a_gate_that_does_not_settle_is_inconclusive_and_blocks():
         (measured(n=40), checks.TotalEffect(at_least=0.1), "too few rows"),
         (measured(), checks.TotalEffect(on="logits", at_least=0.1), "the change of the logits"),
         (measured(), checks.PermutationFragility(measure="f1_drop", at_least=0.1), NO_SEQUENCE),
+        (measured(), checks.HeldSufficiency(at_least=0.1), "are estimated from all texts"),
     ],
 )
 def test_the_reason_why_there_is_no_sequence(measurements, check, reason):

@@ -184,8 +184,10 @@ def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(
     population: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Uniform weights replace the attention here only because it is cheap; the built-in candidates may gate or not."""
-    specs = [dataclasses.replace(spec, may_gate=spec.arguments.get("measure") == "tvd", quick=True)
-             for spec in candidates.CANDIDATE_SPECS]  # fmt: skip
+    specs = [
+        dataclasses.replace(spec, gates=("pooled attention",) if "tvd" in spec.arguments.values() else (), quick=True)
+        for spec in candidates.CANDIDATE_SPECS
+    ]
     monkeypatch.setattr(candidates, "CANDIDATE_SPECS", specs)
     validation, chosen = validate(
         ValidationOptions(population=population, out=tmp_path / "out", quick=True, invariances=False)

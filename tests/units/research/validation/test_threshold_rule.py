@@ -11,7 +11,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from attnaudit.checks import Agreement, Conicity, PermutationFragility, Sufficiency, UniformFragility, load_policy
+from attnaudit.checks import (
+    Agreement,
+    Conicity,
+    HeldSufficiency,
+    PermutationFragility,
+    Sufficiency,
+    UniformFragility,
+    load_policy,
+)
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
@@ -21,6 +29,7 @@ from tests.units.research.validation.synthetic_scores import entry, judged, reco
 USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least", may_gate=True)
 NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least", may_gate=True)
 POINT = Candidate(check=Sufficiency(severity="report"), question="points", direction="at_least", may_gate=True)
+ENOUGH = Candidate(check=HeldSufficiency(severity="report"), question="enough", direction="at_least", may_gate=True)
 AGREE = Candidate(check=Agreement(severity="report"), question="points", direction="at_least")
 ALL = (USE, NOISE, POINT)
 
@@ -123,6 +132,34 @@ def test_a_further_check_becomes_a_gate_if_it_blocks_models_that_would_pass() ->
     gates = choose(models, ALL, seed=0)
     assert {gate.check for gate in gates} == {USE.check.id, NOISE.check.id}
     assert all(score(one, gates).alarm for one in models if not one.faithful)
+
+
+def test_attended_tokens_must_be_enough_if_the_other_gates_let_models_pass() -> None:
+    """Its threshold is halfway between the faithful models and those that pass the other gates."""
+    collector = {USE.check.id: 0.6, POINT.check.id: 0.75, ENOUGH.check.id: 0.0}
+    enough = {"sparse": 0.9, "unit": 0.8, "decoy": 0.7}
+    models = [
+        JudgedModel(
+            one.entry,
+            {**one.records, ENOUGH.check.id: record(ENOUGH.check.id, enough.get(one.entry.kind, 0.7) + 0.01)},
+        )
+        for one in population()
+    ]
+    collectors = [judged("collector", "unfaithful", collector | {NOISE.check.id: 0.5}, seed=seed) for seed in range(2)]
+    gates = choose([*models, *collectors], [*ALL, ENOUGH], seed=0)
+    assert [gate.check for gate in gates] == [USE.check.id, POINT.check.id, ENOUGH.check.id]
+    low = min(m.records[ENOUGH.check.id].interval.low for m in models if m.faithful)  # type: ignore[union-attr]
+    assert gates[-1].threshold == pytest.approx(low / 2, abs=0.02)
+    assert not any(score(one, gates).alarm for one in models if one.faithful)
+    assert all(score(one, gates).alarm for one in collectors)
+
+
+def test_nothing_needs_to_be_enough_if_the_other_gates_let_no_model_pass() -> None:
+    perfect = [
+        JudgedModel(one.entry, {**one.records, ENOUGH.check.id: record(ENOUGH.check.id, float(one.faithful))})
+        for one in population()
+    ]
+    assert choose(perfect, [*ALL, ENOUGH], seed=0) == choose(population(), ALL, seed=0)
 
 
 def test_a_graded_model_must_not_pass_pointing_if_attention_is_right_on_60_percent_or_less() -> None:
