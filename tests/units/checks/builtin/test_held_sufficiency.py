@@ -77,7 +77,7 @@ def test_classes_have_equal_weight_unless_they_are_as_sampled() -> None:
         checks.HeldSufficiency(classes="equal", at_least=0.1)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     count=st.integers(3, 12),
@@ -147,7 +147,7 @@ def test_the_interval_contains_the_value_and_reaches_a_verdict() -> None:
     assert checks.HeldSufficiency(at_least=0.95).judge(measurements(noisy(300, seed=0))).verdict == "fail"
 
 
-@pytest.mark.parametrize("share", [0.8, 1.6])
+@pytest.mark.parametrize("share", [pytest.param(0.8, marks=pytest.mark.slow), 1.6])
 def test_the_standard_error_includes_that_of_both_means(share: float) -> None:
     """The linearised values vary as much as the value does over samples. Without the means, they would vary less."""
     check = checks.HeldSufficiency(severity="report", classes="as_sampled")

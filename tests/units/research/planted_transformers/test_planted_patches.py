@@ -15,7 +15,7 @@ from attnaudit.research.planted_transformers.planted_patches import GRID, PatchP
 from attnaudit.research.planted_transformers.transformer_population import verify_reading
 
 
-@pytest.mark.parametrize("family", ["vit", "deit"])
+@pytest.mark.parametrize("family", [pytest.param("vit", marks=pytest.mark.slow), "deit"])
 def test_the_readings_have_the_planned_truth(family: str, tmp_path: Path) -> None:
     plan = PatchPlan(mechanism="last_layer", family=family, seed=0)  # type: ignore[arg-type]
     built = build_patches(plan, tmp_path)
