@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.disk_arrays.filed_arrays import first_rows
+from attnaudit.disk_arrays.filed_arrays import filled, first_rows
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import marked_tokens, percentage
 from attnaudit.readings import named
@@ -145,6 +145,12 @@ def number_or_none(value: float) -> float | None:
 def number_defined(values: Floats) -> int:
     """Return how many of the values are not NaN."""
     return int(np.count_nonzero(~np.isnan(values)))
+
+
+def undefined_values(measurements: Measurements) -> Floats:
+    """Return the values (n,) of a check that is undefined on all n instances: NaN."""
+    undefined: Floats = filled(len(measurements), np.nan)
+    return undefined
 
 
 def mean_of(values: Floats) -> float | None:

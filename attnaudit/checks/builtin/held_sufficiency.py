@@ -10,13 +10,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.builtin.class_weights import (
-    CLASSES,
-    Classes,
-    note_on_classes,
-    weighted_rows,
-    why_no_interval,
-)
+from attnaudit.checks.builtin.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
 from attnaudit.checks.builtin.measured_logits import centred_logits, stacked
 from attnaudit.checks.evidence import (
     Detail,
@@ -27,10 +21,10 @@ from attnaudit.checks.evidence import (
     mean_of,
     no_real_attention,
     single_token,
+    undefined_values,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
-from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
@@ -55,12 +49,12 @@ class HeldSufficiency(PerInstanceCheck):
 
         1 - min_a Σ_x ‖u(x) - a v(x)‖ / Σ_x ‖u(x)‖        with 0 ≤ a ≤ 1
 
-    At 1, the outputs differ between texts as before: the attended tokens decide. At 0, the outputs of all texts become
-    the same: attention is on tokens that tell no two texts apart, such as a separator that only collects what other
-    tokens contribute. If each token moves the output in proportion to its attention, the value is about 0.8. Without
-    the other tokens, the differences may also become larger, for example because of a layer norm. The factor a makes up
-    for this: if they keep their directions and proportions, nothing is lost. The value depends neither on the scale of
-    the logits nor on a bias per class.
+    At 1, the outputs differ between texts as before: the attended tokens decide. If the outputs of all texts become the
+    same, the value is 0: attention is on tokens that tell no two texts apart, such as a separator that only collects
+    what other tokens contribute. If each token moves the output in proportion to its attention, the value is about 0.8.
+    Without the other tokens, the differences may also become larger, for example because of a layer norm. The factor a
+    makes up for this: if they keep their directions and proportions, nothing is lost. The value depends neither on the
+    scale of the logits nor on a bias per class.
 
     Args:
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
@@ -106,7 +100,7 @@ class HeldSufficiency(PerInstanceCheck):
     def values(self, measurements: Measurements) -> Floats:
         """Return the distances ‖u(x) - a v(x)‖."""
         kept = self._kept(measurements)
-        return _undefined(measurements) if kept is None else kept.lost
+        return undefined_values(measurements) if kept is None else kept.lost
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
         constant = ("the outputs do not vary", undefined)
@@ -152,7 +146,7 @@ class HeldSufficiency(PerInstanceCheck):
 
     def linearised_values(self, measurements: Measurements) -> Floats:
         kept = self._kept(measurements)
-        return _undefined(measurements) if kept is None else kept.rows.linearised_ratio(*kept.terms)
+        return undefined_values(measurements) if kept is None else kept.rows.linearised_ratio(*kept.terms)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
@@ -209,8 +203,3 @@ class HeldSufficiency(PerInstanceCheck):
         centred = centred_logits(measurements, rows)
         changes = stacked(measurements.vector("attended_tokens.change"))
         return None if centred is None else KeptDifferences.of(centred, changes, rows)
-
-
-def _undefined(measurements: Measurements) -> Floats:
-    undefined: Floats = filled(len(measurements), np.nan)
-    return undefined

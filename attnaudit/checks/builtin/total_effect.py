@@ -32,6 +32,7 @@ from attnaudit.checks.evidence import (
     no_real_attention,
     number_defined,
     single_token,
+    undefined_values,
 )
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.disk_arrays.filed_arrays import filled
@@ -160,7 +161,7 @@ class TotalEffect(WhereReplaced):
 
     def values(self, measurements: Measurements) -> Floats:
         index = self._index(measurements, self.on)
-        return _undefined(measurements) if index is None else index.effects
+        return undefined_values(measurements) if index is None else index.effects
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
         return self._index_value(measurements, self.on)
@@ -208,7 +209,7 @@ class TotalEffect(WhereReplaced):
             return super().linearised_values(measurements)
         index = self._index(measurements, self.on)
         if index is None:
-            return _undefined(measurements)
+            return undefined_values(measurements)
         return index.linearised(self._through_scale(measurements, index) if self.on == "standardised" else None)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
@@ -421,9 +422,3 @@ class TotalEffect(WhereReplaced):
         own = measurements.predicted[:, None] == np.arange(len(measurements.classes))
         decisions: Floats = np.where(self._equal(measurements)[:, None], own, shares)
         return decisions
-
-
-def _undefined(measurements: Measurements) -> Floats:
-    """Return (n,) NaN."""
-    undefined: Floats = filled(len(measurements), np.nan)
-    return undefined

@@ -95,8 +95,7 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
             each group. "uneven": the same, but cue words of the second group have half as much evidence. "weighted": a
             cue word of the first group decides, and one of the second group may disagree. "trigger": several cue words,
             of which the one after the trigger decides. "needle": 15% of the texts have a cue word. It stands for class
-            1.
-            "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.
+            1. "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.
         classes: The number of classes.
         count: The number of texts.
         seed: The seed.

@@ -17,7 +17,7 @@ from attnaudit.research.planted_transformers.circuit_texts import (
     review_cues,
 )
 
-KINDS = ("cues", "after_first", "groups", "uneven", "weighted", "trigger", "needle", "marked", "reviews")
+KINDS = ("cues", "after_first", "groups", "uneven", "weighted", "trigger", "needle", "marked", "closed", "reviews")
 
 
 def classes_of(text: str) -> list[int]:
@@ -34,7 +34,7 @@ def test_texts_have_4_to_40_tokens_and_are_the_same_each_time(texts: str) -> Non
     assert rows != make_rows(texts, classes=2, count=80, seed=2)
 
 
-@pytest.mark.parametrize(("texts", "classes"), [("cues", 2), ("cues", 5), ("groups", 3), ("marked", 3)])
+@pytest.mark.parametrize(("texts", "classes"), [("cues", 2), ("cues", 5), ("groups", 3), ("marked", 3), ("closed", 3)])
 def test_all_cue_words_are_of_the_label(texts: str, classes: int) -> None:
     rows = make_rows(texts, classes=classes, count=60, seed=0)
     assert {label for _, label in rows} == set(CLASS_NAMES[:classes])
@@ -57,6 +57,12 @@ def test_markers_and_needles_have_their_shares() -> None:
     needles = make_rows("needle", classes=2, count=210, seed=0)
     assert sum(label == "positive" for _, label in needles) == 30
     assert all(classes_of(text) == ([1] if label == "positive" else []) for text, label in needles)
+
+
+def test_the_marker_closes_every_text_with_two_to_four_cue_words() -> None:
+    rows = make_rows("closed", classes=2, count=200, seed=0)
+    assert all(text.split().index(MARKER) == len(text.split()) - 1 for text, _ in rows)
+    assert {len(classes_of(text)) for text, _ in rows} == {2, 3, 4}
 
 
 def test_the_first_word_is_no_cue_where_it_must_not_be() -> None:
