@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.records import MeasureRecord
 from tests.architectures import SENTENCES, save
 from tests.forking_interpreter import run_module
+from tests.slow_cases import slow_except
 from tests.small_models import adapter, dataset
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SmallTransformer
 
@@ -91,8 +93,13 @@ def small(instances: list[Instance]) -> Dataset:
 
 
 @pytest.mark.usefixtures("examples")
-@pytest.mark.parametrize("unit", ["tokens", "words"])
-@pytest.mark.parametrize("model", ["sigmoid", "three classes", "transformer", "query", "bert"])
+@pytest.mark.parametrize(
+    ("model", "unit"),
+    slow_except(
+        itertools.product(["sigmoid", "three classes", "transformer", "query", "bert"], ["tokens", "words"]),
+        [("sigmoid", "words"), ("query", "tokens"), ("bert", "words")],
+    ),
+)
 def test_integrated_gradients_are_those_of_captum(model: str, unit: Unit, tmp_path: Path) -> None:
     made: Any
     data = small([Instance(id=f"{i}", text=text) for i, text in enumerate(SENTENCES)])

@@ -17,6 +17,7 @@ from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.registry import models
 from tests import architectures
+from tests.slow_cases import slow_except
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "transformers.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
@@ -108,9 +109,7 @@ def test_every_example_is_run() -> None:
     assert set(EXAMPLES) == {*REGISTERED, "hybrid.toml"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.slow] if one == "compiled.py" else []) for one in REGISTERED]
-)
+@pytest.mark.parametrize("name", slow_except(REGISTERED, lambda name: name != "compiled.py"))
 def test_an_example_registers_a_model_that_can_be_audited(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

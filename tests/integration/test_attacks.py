@@ -12,6 +12,7 @@ from attnaudit.data import load
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.consistent_runs import NAME, consistent_run
 from tests.forking_interpreter import run_pytest
+from tests.slow_cases import slow_except
 
 #: `token_count` is 8 at most, so only the first threshold fails.
 TWO_THRESHOLDS = """
@@ -377,7 +378,9 @@ def check():
 """
 
 
-@pytest.mark.parametrize("hook", ["", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"])
+@pytest.mark.parametrize(
+    "hook", slow_except(["", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"], ["pytest_unconfigure"])
+)
 def test_a_conftest_that_exits_with_0_does_not_make_the_audit_pass(project: pytest.Pytester, hook: str) -> None:
     exits = f"import sys\ndef {hook}():\n    sys.exit(0)\n" if hook else "import sys\nsys.exit(0)\n"
     project.makeconftest(PROJECT_CONFTEST + exits)

@@ -18,6 +18,7 @@ from attnaudit.report import audit_schema
 from attnaudit.run import RunFolder
 from attnaudit.run.finish_run import RunContext, begin_run, current_time
 from tests.forking_interpreter import run_module
+from tests.slow_cases import slow_except
 
 ROOT = Path(__file__).parents[2]
 
@@ -194,7 +195,7 @@ def test_waiting_threads_sleep_unless_the_environment_says_otherwise(given: str 
     assert done.stdout.splitlines()[-1] == expected
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", slow_except(cli.COMMANDS, ["compare", "measure", "verify", "reproduce"]))
 def test_the_help_of_a_command_imports_its_module_alone_and_no_torch(command: str, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom attnaudit import cli\n"

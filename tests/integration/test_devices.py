@@ -19,6 +19,7 @@ from attnaudit.engine.measuring import measure
 from attnaudit.engine.repeated_pass import FirstPass, RepeatedPass
 from attnaudit.instances import Dataset, Instance
 from tests.pretended_device import OnDevice, pretended_device
+from tests.slow_cases import slow_except
 from tests.small_models import parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
@@ -66,7 +67,7 @@ def test_the_demo_model() -> None:
     compare(lambda: load_model("demo").adapter)
 
 
-@pytest.mark.parametrize("outputs", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("outputs", slow_except([1, 3], [3]))
 def test_a_model_of_ones_own(outputs: int) -> None:
     compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
 

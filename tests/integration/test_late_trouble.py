@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.forking_interpreter import run_pytest
+from tests.slow_cases import slow_except
 
 CHECKS = {"attention_peak", "token_count", "uniform_fragility.tvd"}
 #: The second gate stays open.
@@ -76,11 +77,14 @@ def pytest_runtest_logreport(report):
 
 @pytest.mark.parametrize(
     "hook",
-    [
-        "pytest_runtest_logreport(report):\n    report.longrepr = report.longrepr and str(report.longrepr)",
-        "pytest_exception_interact(report):\n    report.longrepr = 'see the wiki'",
-        "pytest_exception_interact(report):\n    report.longrepr = None",
-    ],
+    slow_except(
+        [
+            "pytest_runtest_logreport(report):\n    report.longrepr = report.longrepr and str(report.longrepr)",
+            "pytest_exception_interact(report):\n    report.longrepr = 'see the wiki'",
+            "pytest_exception_interact(report):\n    report.longrepr = None",
+        ],
+        lambda hook: "wiki" in hook,
+    ),
     ids=["text", "other text", "nothing"],
 )
 def test_a_failure_that_another_plugin_replaces_is_shown_as_it_is(project: pytest.Pytester, hook: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from attnaudit.report import build
 from tests.browser import CONTRAST, unfold, watch
+from tests.slow_cases import slow_except
 from tests.units.report.example_comparisons import hostile_comparison, realistic_comparison
 from tests.units.report.example_runs import hostile, realistic
 
@@ -89,7 +90,7 @@ def test_the_content_security_policy_stops_an_injected_script(
 
 
 @pytest.mark.parametrize(
-    "name", ["one", pytest.param("two", marks=pytest.mark.slow), "hostile", "comparison", "hostile comparison"]
+    "name", slow_except(["one", "two", "hostile", "comparison", "hostile comparison"], ["one", "comparison"])
 )
 def test_the_page_fits_any_window_without_errors(
     opened: Callable[..., Any], reports: dict[str, Path], name: str

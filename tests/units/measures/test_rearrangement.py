@@ -25,6 +25,7 @@ from attnaudit.measures.rearrangements import (
     tied_ranks,
 )
 from attnaudit.measures.replaced_attention import _median
+from tests.slow_cases import slow_except
 from tests.small_models import adapter, dataset
 from tests.strategies import pad_rows, weight_rows
 from tests.units.conformance.conformance_models import SOUND
@@ -79,7 +80,7 @@ def test_all_rearrangements_of_short_texts_are_measured(kind: str) -> None:
             assert abs(predicted[c] / 100 - share) <= 0.24 if len(others) > 1 else predicted[c] in (0, 100)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", slow_except(KINDS, list(KINDS)[::3]))
 def test_the_kept_logits_are_those_of_rearrangements(kind: str) -> None:
     """Few rearrangements are all kept, once each. Of many, 16 random ones are kept."""
     model = KINDS[kind]()

@@ -119,6 +119,7 @@ def test_a_damaged_index_is_an_error_or_gives_row_groups(
         pass
 
 
+@pytest.mark.slow
 def test_an_index_with_negative_numbers_is_an_error_or_gives_row_groups(tmp_path: Path) -> None:
     """The lowest bit of an integer is its sign."""
     path = tmp_path / "file.parquet"

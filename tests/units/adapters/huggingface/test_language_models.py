@@ -21,6 +21,7 @@ from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from tests import architectures
 from tests.architectures import LABELS, TEMPLATE, tokenizer
+from tests.slow_cases import slow_except
 
 LANGUAGE_MODELS = ("gpt2-lm", "llama-lm", "t5-lm", "bart-lm")
 
@@ -43,7 +44,7 @@ def test_the_decoder_reads_the_special_tokens_that_it_learns_to_write_first(kind
     assert reader.convert_ids_to_tokens(TextEncoder(reader, limit=None).before_written) == before
 
 
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@pytest.mark.parametrize("name", slow_except(LANGUAGE_MODELS, list(LANGUAGE_MODELS)[::2]))
 def test_a_single_label_is_compared_with_every_other_word(name: str, folder: Callable[[str], Path]) -> None:
     adapter = transformer(folder(name), labels={"positive": " good"}, template="{text} it was")
     assert adapter.capabilities.classes == ("other", "positive")

@@ -17,6 +17,7 @@ from attnaudit.conformance import full, quick
 from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.instances import Instance
 from tests import architectures
+from tests.slow_cases import slow_except
 
 peft = pytest.importorskip("peft")
 
@@ -128,7 +129,7 @@ WRAPPED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("name", slow_except(WRAPPED, ["lora", "compiled in place", "own", "unusual"]))
 def test_a_wrapped_model_is_the_model_that_is_used(name: str) -> None:
     make, options, reading = WRAPPED[name]
     torch.manual_seed(0)

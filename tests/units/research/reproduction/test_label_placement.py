@@ -16,6 +16,7 @@ from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.reproduction.render_reports import read_reports
+from tests.slow_cases import slow_except
 
 FOLDER = Path(__file__).parents[4] / "reports" / "papers"
 INSIDE = Box(left=44.0, top=0.0, right=420.0, bottom=190.0)
@@ -44,7 +45,7 @@ def reports() -> dict[str, Reproduction]:
     return read_reports(FOLDER)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", slow_except(PAPERS, ["jain-wallace", "tutek-snajder"]))
 def test_no_texts_of_the_charts_of_a_paper_overlap(name: str, reports: dict[str, Reproduction]) -> None:
     of_paper = {stem: report for stem, report in reports.items() if report.paper == name}
     page = paper_pages.html(of_paper)

@@ -20,6 +20,7 @@ from attnaudit.run.verification.stored_numbers import (
     read_measurements,
     recomputable,
 )
+from tests.slow_cases import slow_except
 from tests.units.checks import test_records, test_retraining_checks
 from tests.units.checks.synthetic_measurements import measured
 from tests.units.checks.test_readings import measured as measured_under_reading
@@ -107,7 +108,11 @@ def test_values_follow(synthetic: tuple[Path, Measurements]) -> None:
     assert_follow(*synthetic, *test_records.EVERY)
 
 
-@pytest.mark.parametrize("check", test_retraining_checks.EVERY, ids=range(len(test_retraining_checks.EVERY)))
+@pytest.mark.parametrize(
+    "check",
+    slow_except(test_retraining_checks.EVERY, test_retraining_checks.EVERY[::3]),
+    ids=range(len(test_retraining_checks.EVERY)),
+)
 def test_values_of_retrained_models_follow(tmp_path: Path, check: checks.Check) -> None:
     measurements = test_retraining_checks.with_copies(check)
     assert_follow(write(tmp_path, measurements), measurements, check)

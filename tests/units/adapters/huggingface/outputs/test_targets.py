@@ -21,6 +21,7 @@ from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target
 from tests import architectures
+from tests.slow_cases import slow_except
 
 TAGS = {0: "O", 1: "PER", 2: "LOC"}
 TEXT_OF_ROW = "the plot is dull and the acting is terrible"
@@ -160,7 +161,7 @@ def string_by_hand(plain: Any, reader: Any, task: str, prompt: str, answer: str)
         ("bart-lm", "", "encoder-decoder", "{text} It was"),
     ],
 )
-@pytest.mark.parametrize("answer", ["good", "unbelievably moving"])
+@pytest.mark.parametrize("answer", slow_except(["good", "unbelievably moving"], ["unbelievably moving"]))
 def test_the_logit_of_a_string(name: str, ending: str, task: str, template: str | None, answer: str) -> None:
     adapter, plain, reader = adapter_of(name, ending, STRING, template=template)
     others = [row("bad", answer="bad"), row("a film that is never dull", answer="dull, dull and terrible")]
