@@ -181,8 +181,8 @@ def conclusion(gates: Sequence[GateStability], runs: int) -> str:
         return f"No verdict differs: {plural(len(gates), 'gate')}, {plural(runs + 1, 'run')}."
     return (
         f"{flips} of {plural(count, 'verdict')} ({flips / count:.0%}) {'differs' if flips == 1 else 'differ'} from "
-        "the verdict of the first run. A verdict that flips has a value near its threshold: more instances, or "
-        "another threshold, would settle the verdict."
+        "the verdict of the first run. A verdict that flips has a value near its threshold. Audit more instances to "
+        "settle it."
     )
 
 

@@ -78,10 +78,10 @@ def _problem(names: tuple[str, ...]) -> str | None:
     if likely or not files:
         fix = f"Rename {repr(folded[likely[0]]) if likely else 'the column that contains the text'} to 'text'"
     else:
-        fix = f"If {folded[files[0]]!r} contains paths of arrays or pictures, rename it to 'file'"
+        fix = f"If {folded[files[0]]!r} contains paths of arrays, pictures or recordings, rename it to 'file'"
     name_list = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
     return (
-        f"{_MISSING} Expected the column text (or file, for arrays and pictures) and, "
+        f"{_MISSING} Expected the column text (or file, for arrays, pictures and recordings) and, "
         f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}."
     )
 

@@ -31,7 +31,7 @@ def read_file(path: Path, where: str) -> tuple[bytes, str]:
         DataError: The file cannot be read, is not a regular file, is empty, or is larger than `LARGEST_FILE`.
     """
     try:
-        require_regular_file(path, "an array or a picture", DataError)
+        require_regular_file(path, "an array, a picture or a recording", DataError)
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     try:
@@ -57,8 +57,8 @@ def contents_of(instance: Instance) -> bytes:
     """
     if instance.file is None:
         raise DataError(
-            f"{instance.where or instance.id}: the row names no file, but the model reads files. Name an array or a "
-            "picture in the column 'file', or audit a model that reads texts."
+            f"{instance.where or instance.id}: the row names no file, but the model reads files. Name an array, a "
+            "picture or a recording in the column 'file', or audit a model that reads texts."
         )
     content, sha256 = read_file(Path(instance.file), place(instance))
     if instance.file_sha256 and sha256 != instance.file_sha256:
