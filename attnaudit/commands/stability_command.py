@@ -13,10 +13,11 @@ import msgspec
 
 from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.devices import NAMES, require_name
+from attnaudit.devices import AUTO, NAMES, require_name
 from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
 from attnaudit.formatting import plain_number, plural, terminal_safe
 from attnaudit.model_families import audited_family
+from attnaudit.targets import split_label
 
 if TYPE_CHECKING:
     from attnaudit.run.stability import GateStability, Variation
@@ -73,7 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure rows until every gate has a verdict, as pytest --audit-sequential does",
     )
-    parser.add_argument("--device", default="cpu", help=f"the device to measure on: {NAMES} (default: cpu)")
+    parser.add_argument(
+        "--unit",
+        choices=("tokens", "words", "sources"),
+        default="tokens",
+        help="the units of the audit, as in pytest --audit-unit (default: tokens)",
+    )
+    parser.add_argument("--device", default=AUTO, help=f"the device to measure on: auto, {NAMES} (default: auto)")
     parser.add_argument("--json", metavar="FILE", help="also write the verdicts of all runs as JSON")
     parser.add_argument("--markdown", metavar="FILE", help="also write the table as Markdown")
     parser.set_defaults(run=run)
@@ -113,7 +120,8 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         raise CheckError("--workers: pytest-xdist is not installed. Run: pip install pytest-xdist")
     if options.max_instances is not None and options.max_instances < 1:
         raise CheckError(f"--max-instances {options.max_instances}: expected 1 or more.")
-    require_name("--device", options.device)
+    if options.device != AUTO:
+        require_name("--device", options.device)
     for option, given in (("--json", options.json), ("--markdown", options.markdown)):
         if given is not None:
             _require_file(option, Path(given))
@@ -126,12 +134,18 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         data_base=Path.cwd(),
         reports=Path(),
         device=options.device,
+        unit=options.unit,
         max_instances=options.max_instances,
         sequential=options.sequential,
     )
     audit.validate()
     audit.data_items()
-    (model,) = audit.model_items()
+    model, *others = audit.model_items()
+    if others:
+        raise CheckError(
+            f"--model {options.model}: its attnaudit.toml names several labels, and each is audited as a model. Choose "
+            f"one, as in --model '{options.model}[{split_label(model.source, Path())[1]}]'."
+        )
     policy, file = policy_for(options.policy, lambda: audited_family(load_model(model.source).family, audit.unit))
     with progress_bar("stability", print_notes=True) as progress:
         return measure_stability(audit, policy, file, variations, progress=progress), variations

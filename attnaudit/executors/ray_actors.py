@@ -30,8 +30,9 @@ from attnaudit.executors.shard_job import (
 if TYPE_CHECKING:
     from attnaudit.engine.shard_measuring import Shard
 
-#: The number of times that Ray measures a shard again after the process of an actor died.
-MOST_RETRIES = 5
+#: The number of times that Ray measures a shard again after the process of an actor died. A pool gives up after as many
+#: deaths (`process_pool.MOST_DEATHS`).
+MOST_RETRIES = 4
 #: The seconds that a cluster may take to accept a connection.
 SECONDS_TO_CONNECT = 10
 #: The seconds between two looks at the connection to Ray while no actor has finished.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -131,10 +132,15 @@ def test_what_varies_and_what_cannot() -> None:
 
 
 def test_invalid_options_are_one_clear_error(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tags").mkdir()
+    (tmp_path / "tags" / "attnaudit.toml").write_text(
+        '[target]\nkind = "label"\nlabels = ["toxic", "insult"]\n', encoding="utf-8"
+    )
     for arguments, words in (
+        (("--model", "tags"), "Choose one, as in --model 'tags[toxic]'."),
         (("--model", "absent"), "--model absent: there is no such model"),
         (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: there is no such file"),
         (("--model", "demo"), "--policy: there is no policy file in audits/"),

@@ -80,7 +80,7 @@ def test_a_single_actor_that_dies_brings_no_advice_to_give_fewer(
 
     monkeypatch.setattr(ray, "get", died)
     with pytest.raises(
-        AuditError, match=rf"5 retries \(the process of the actor died\).*os\._exit\(\).*{remedy}"
+        AuditError, match=rf"4 retries \(the process of the actor died\).*os\._exit\(\).*{remedy}"
     ) as error:
         RayActors(workers)._received(None, SHARDS[0])
     assert ("fewer" in str(error.value)) == (workers > 1)
