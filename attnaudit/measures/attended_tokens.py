@@ -35,11 +35,12 @@ def attended_tokens(view: AttentionView, request: Request) -> Columns:
     """Return how the output changes if all tokens that are not attended are masked.
 
     The output is the vector of the logits minus their mean over the classes. The attention that is shown keeps its
-    weights. Both columns are undefined for texts with a single token:
+    weights. All columns are undefined for texts with a single token:
 
     * `.change`: the output if the tokens outside the attended ones (see `attended`) are masked, minus the output of the
       text. It is 0 for classes that are not possible answers.
     * `.number`: the number of attended tokens.
+    * `.kept`, per token: 1 for attended tokens, 0 for all others.
     """
     clean = view.logits[:, None]
     variant = clean.clone()
@@ -53,5 +54,6 @@ def attended_tokens(view: AttentionView, request: Request) -> Columns:
     change = change.masked_fill(view.equal_to_clean(variant)[..., None], 0.0)[:, 0]
     return Columns(
         scalars={f"{request.name}.number": keep.sum(1).double().masked_fill(~several, torch.nan)},
+        tokens={f"{request.name}.kept": keep.double().masked_fill(~several[:, None], torch.nan)},
         vectors={f"{request.name}.change": change.masked_fill(~several[:, None], torch.nan)},
     )

@@ -82,6 +82,8 @@ def column_name(name: str) -> str:
         return f"{column_name(measure)}, {reading}"
     if name == "attention":
         return "Attention"
+    if name == "attended_tokens.kept":
+        return "Kept: 80% of the attention"
     adversarial = re.fullmatch(r"adversarial\.(.+)\.attention", name)
     if adversarial:
         return f"Adversarial attention (TVD ≤ {adversarial[1]})"
@@ -114,6 +116,8 @@ def short_column_name(name: str) -> str:
     kind = name.partition("/")[0].split(".")[0]
     if kind == "adversarial":
         return "Adversarial"
+    if kind == "attended_tokens":
+        return "Kept"
     if kind == "token_effect":
         live = " (live)" if ".live" in name else ""
         return f"Effect{live}{', logits' if ending == 'logits' else ''}"

@@ -83,6 +83,7 @@ class HeldSufficiency(PerInstanceCheck):
     value_name = "share of the differences between outputs that the attended tokens keep"
     values_label = "what the attended tokens alone lose, per instance"
     values_range = None
+    token_columns = ("attention", "attended_tokens.kept")
     statistic = "ratio of means"
     bounds = (0.0, 1.0)
     worst = "highest"

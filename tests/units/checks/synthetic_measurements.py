@@ -78,6 +78,8 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     kept = np.random.default_rng(seed + 2)
     m.vectors["attended_tokens.change"] = [-one * kept.uniform(-0.2, 1.2) for one in m.vectors["logits"]]
     m.scalars["attended_tokens.number"] = kept.integers(1, 4, n).astype(np.float64)
+    m.vectors["attended_tokens.kept"] = [(one >= np.sort(one)[-1]).astype(np.float64) for one in m.vectors["attention"]]
+    m.per_token.add("attended_tokens.kept")
     return m
 
 

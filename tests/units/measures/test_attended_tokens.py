@@ -20,26 +20,30 @@ from tests.units.measures.test_many_sites import Plain as PlainTransformer
 from tests.units.measures.test_token_effects import Payoff, measured, pooled_payoff, transformer_payoff
 
 
-def expected(payoff: Payoff, weights: np.ndarray) -> tuple[list[float], int]:
-    """Return the change of the centred logits and the number of attended tokens by their definitions."""
+def expected(payoff: Payoff, weights: np.ndarray) -> tuple[list[float], list[int]]:
+    """Return the change of the centred logits and the attended tokens by their definitions."""
     kept: list[int] = []
     for token in np.argsort(-weights, kind="stable").tolist():
         if weights[kept].sum() < 0.8 * weights.sum() - 1e-7:
             kept.append(token)
     change = payoff(sorted(kept))[1:] - payoff(list(range(len(weights))))[1:]
-    return change.tolist(), len(kept)
+    return change.tolist(), sorted(kept)
 
 
 def compare(measurements: Measurements, i: int, payoff: Payoff, *, tokens: int) -> None:
     """Compare the columns of a row with their definitions."""
     weights, change = measurements.vector("attention")[i], measurements.vector("attended_tokens.change")[i]
-    number = measurements.scalar("attended_tokens.number")[i]
+    number, kept = measurements.scalar("attended_tokens.number")[i], measurements.vector("attended_tokens.kept")[i]
     if tokens == 1:
-        assert np.isnan([*change, number]).all()
-    elif len(np.unique(weights.round(6))) == len(weights):  # of equal weights, random ones are attended
+        assert np.isnan([*change, number, *kept]).all()
+        return
+    assert kept.sum() == number
+    assert len(kept) == len(weights)
+    assert set(kept) <= {0.0, 1.0}
+    if len(np.unique(weights.round(6))) == len(weights):  # of equal weights, random ones are attended
         wanted = expected(payoff, weights)
         np.testing.assert_allclose(change, wanted[0], atol=2e-5)
-        assert number == wanted[1]
+        assert np.flatnonzero(kept).tolist() == wanted[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,6 +28,7 @@ from tests.units.report.example_runs import HOSTILE, run_record, write_run
         ("leave_one_out.inputs", "Leave-one-out, at the inputs"),
         ("leave_one_out.inputs.change", "Leave-one-out, at the inputs, change of output (TVD)"),
         ("adversarial.0.05.attention", "Adversarial attention (TVD ≤ 0.05)"),
+        ("attended_tokens.kept", "Kept: 80% of the attention"),
         ("my.own", "my.own"),
     ],
 )
