@@ -36,7 +36,9 @@ def number(returned: object, what: str) -> float | None:
 
 
 def numbers(returned: object, what: str) -> Floats:
-    """Return numbers per instance as an array of floats. An array of floats is returned unchanged.
+    """Return numbers per instance as an array of floats, NaN where they are masked.
+
+    An array of floats is returned unchanged.
 
     Args:
         returned: What a method of a check returned.
@@ -45,14 +47,17 @@ def numbers(returned: object, what: str) -> Floats:
     Raises:
         CheckError: They are not real numbers.
     """
-    if isinstance(returned, np.ndarray) and returned.dtype == np.float64:
+    masked = isinstance(returned, np.ma.MaskedArray)
+    if isinstance(returned, np.ndarray) and returned.dtype == np.float64 and not masked:
         return returned
     try:
+        if masked:
+            returned = np.ma.filled(returned.astype(np.float64), np.nan)  # type: ignore[attr-defined]
         found: Any = np.asarray(returned)
         if found.dtype.kind not in "biufO":  # objects may be numbers or None, which is undefined
             raise TypeError
         return np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last one is raised for a tensor with an autograd graph
         raise CheckError(
             f"{what} returned {_type(returned)}; expected an array with one number per instance."
         ) from None

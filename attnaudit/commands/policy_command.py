@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attnaudit.checks.policies.effective_policy import effective_policy_of_file, hash_of
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.checks.policies.policy_diff import SUSPECT, Change, differences
 from attnaudit.errors import AuditError, CheckError, ReportError, UnknownCheckError, require_reachable
 from attnaudit.formatting import terminal_safe
@@ -32,10 +33,12 @@ class Source(NamedTuple):
     Attributes:
         policy: The effective policy.
         attnaudit: The version of attnaudit in the record of the run; "" if the policy was read from a policy file.
+        applies_to: The families in the policy file; None if the policy was read from the record of a run.
     """
 
     policy: EffectivePolicy
     attnaudit: str
+    applies_to: tuple[str, ...] | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     except AuditError as error:
         print(terminal_safe(f"attnaudit: {error}"), file=sys.stderr)
         return CANNOT_RUN
-    changes = differences(old.policy, new.policy)
+    changes = [*_of_families(old, new), *differences(old.policy, new.policy)]
     if old.attnaudit and new.attnaudit and old.attnaudit != new.attnaudit:
         text = (
             f"the version changed from {old.attnaudit} to {new.attnaudit}, so built-in checks may measure differently"
@@ -95,7 +98,7 @@ def read_source(path: Path) -> Source:
     require_reachable("policy", path)
     if not path.is_dir() and path.suffix.lower() != ".json":
         try:
-            return Source(effective_policy_of_file(path), "")
+            return Source(effective_policy_of_file(path), "", tuple(sorted(load_policy(path).record.applies_to)))
         except UnknownCheckError as error:
             raise CheckError(
                 f"{error} If conftest.py defines this check, only a run knows it: give the folder of a run instead."
@@ -108,4 +111,16 @@ def read_source(path: Path) -> Source:
             f"{path}: the policy in this record does not match its SHA-256 hash, so the file was edited. Restore the "
             "file, or run the audit again."
         )
-    return Source(record.effective_policy, record.attnaudit)
+    return Source(record.effective_policy, record.attnaudit, None)
+
+
+def _of_families(old: Source, new: Source) -> list[Change]:
+    """Return a change if two policy files apply to other families of models."""
+    if old.applies_to is None or new.applies_to is None or old.applies_to == new.applies_to:
+        return []
+    before, after = (", ".join(one.applies_to or ()) or "nothing" for one in (old, new))
+    text = (
+        f"applies_to changed from {before} to {after}, so an @audit function with several policies may apply another "
+        "one to a model"
+    )
+    return [Change("compare by hand", "policy", text)]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.batches.logits import probabilities, sizes_of_logits
+from attnaudit.engine.batches.logits import probabilities, rounding_of_logits, sizes_of_logits
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, random_orders, ranked
 from attnaudit.metrics.erasure_orders import extreme_orders
@@ -30,8 +30,6 @@ EXACT = 8
 BEAM = 5
 #: The largest number of tokens of a text that is measured. The search needs up to 5 n² passes for n tokens.
 MOST = 32
-#: If the highest and the lowest AOPC differ by at most this amount, all orders count as equal.
-ROUNDING = 1e-9
 
 #: (rows (V,), erased units (V, T)) -> fall of the probability of the predicted class (V,).
 Falls = Callable[[Tensor, Tensor], Tensor]
@@ -64,9 +62,14 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
     if len(rows):
         sizes = sizes_of_logits(view.logits[:, None], view.batch.logits_leaving_one_out(request.argument)).amax(1)
 
+    #: (B,) the largest rounding error of a fall.
+    rounding = torch.zeros_like(clean)
+
     def falls(rows: Tensor, erased: Tensor) -> Tensor:
         logits = view.batch.erased_logits(rows, view.real[rows] & ~erased, request.argument)
-        fall = clean[rows] - probabilities(logits).gather(1, view.predicted[rows, None])[:, 0]
+        found = probabilities(logits)
+        rounding.scatter_reduce_(0, rows, _rounding(view, rows, found, sizes[rows]), "amax")
+        fall = clean[rows] - found.gather(1, view.predicted[rows, None])[:, 0]
         return fall.masked_fill(view.equal_outputs(rows, logits, view.logits[rows], sizes[rows]), 0.0)
 
     if len(rows):
@@ -82,12 +85,31 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
             found = torch.stack([most_first, least_first, *random])[:, ~short]
             low, high = _searched_bounds(view, rows[~short], falls)
             lowest[~short], highest[~short] = torch.minimum(low, found.amin(0)), torch.maximum(high, found.amax(0))
-        width = (highest - lowest).masked_fill(highest - lowest <= ROUNDING, torch.nan)
+        width = highest - lowest
+        width = width.masked_fill(width <= 2 * rounding[rows], torch.nan)
         # Rounding must not move the best order out of [0, 1].
         shares = [((each - lowest) / width).clamp(0.0, 1.0) for each in (most_first, least_first, at_random)]
         columns = [shares[0], 1 - shares[1], shares[2], lowest, highest, (~short).double()]
         table[rows] = torch.stack(columns, dim=1).masked_fill(width.isnan()[:, None], torch.nan)
     return Columns(scalars={f"{request.name}.{name}": table[:, i] for i, name in enumerate(names)})
+
+
+def _rounding(view: AttentionView, rows: Tensor, found: Tensor, sizes: Tensor) -> Tensor:
+    """Return the (V,) rounding errors of the probability of the predicted class.
+
+    Args:
+        view: The batch.
+        rows: (V,) the row of the batch that each output belongs to.
+        found: (V, C) probabilities.
+        sizes: (V, C) sizes of the logits.
+    """
+    open_classes = None if view.open_classes is None else view.open_classes[rows]
+    errors = rounding_of_logits(sizes, view.precision, open_classes).double().expand_as(found)
+    predicted = view.predicted[rows, None]
+    others = found.scatter(1, predicted, 0.0)
+    # The derivative of the probability is p (1 - p) for its own logit, and -p q for the logit of a class with q.
+    slopes = found.gather(1, predicted) * others.scatter(1, predicted, others.sum(1, keepdim=True))
+    return (slopes * errors).sum(1)
 
 
 def _orders_aopc(view: AttentionView, rows: Tensor, falls: Falls) -> Tensor:

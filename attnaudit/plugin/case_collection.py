@@ -12,7 +12,8 @@ import pytest
 
 from attnaudit.errors import AdapterError, AuditError, ModelError, shown_error
 from attnaudit.plugin.clean_reports import clean_case_id
-from attnaudit.plugin.files_left_out import is_of_project, is_test_file
+from attnaudit.plugin.files_left_out import is_test_file
+from attnaudit.plugin.possible_gates import is_of_project
 from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:

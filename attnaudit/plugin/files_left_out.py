@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from attnaudit.errors import LIBRARIES
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.displayed_paths import displayed_path
+from attnaudit.plugin.possible_gates import may_declare_gates
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 
-#: Matches a file that may contain @audit functions: the word "audit", also as a part of a longer word. The name of
-#: this package alone does not count, because a file can import it for something else.
-AUDIT = re.compile(rb"(?<!attn)audit")
 #: The patterns of test files, and of folders without tests, that are the defaults of pytest.
 TEST_FILES = ("test_*.py", "*_test.py")
 NO_TESTS = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
@@ -47,7 +43,7 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     found = {}
     for path, reason in _test_files(config):
         why = collected.get(path.resolve(), reason)
-        if why and _may_declare_gates(path):
+        if why and may_declare_gates(path.resolve(), config.rootpath):
             found[displayed_path(path, config)] = why
     return found
 
@@ -82,11 +78,6 @@ def paths_without_tests(state: RunState, config: pytest.Config) -> dict[str, str
 def is_test_file(path: Path, config: pytest.Config) -> bool:
     """Return whether the name of a file is that of a test file, by default or by `python_files`."""
     return any(path.match(pattern) for pattern in (*TEST_FILES, *config.getini("python_files")))
-
-
-def is_of_project(path: Path, root: Path) -> bool:
-    """Return whether a file belongs to the project with this folder, and not to a package that is installed in it."""
-    return path.is_relative_to(root) and not LIBRARIES & set(path.parts)
 
 
 def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
@@ -140,11 +131,3 @@ def _has_no_tests(folder: Path, skipped: set[str], config: pytest.Config) -> boo
         return True
     environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta" / "history").is_file()
     return environment and not config.option.collect_in_virtualenv
-
-
-def _may_declare_gates(path: Path) -> bool:
-    """Return whether the text of a file mentions an audit. A file that cannot be read may contain anything."""
-    try:
-        return AUDIT.search(path.read_bytes()) is not None
-    except OSError:
-        return True

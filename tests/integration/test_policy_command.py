@@ -63,6 +63,24 @@ def test_diff_succeeds_if_nothing_is_laxer(files: tuple[Path, Path], capsys: pyt
     ]
 
 
+def test_diff_names_other_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bags, texts, none = (tmp_path / f"{name}.toml" for name in ("bags", "texts", "none"))
+    bags.write_text('[policy]\napplies_to = ["pooled attention, bags"]\n' + OLD, encoding="utf-8")
+    texts.write_text('[policy]\napplies_to = ["transformer", "pooled attention"]\n' + OLD, encoding="utf-8")
+    none.write_text(OLD, encoding="utf-8")
+    for old, new, change in (
+        (bags, texts, "from pooled attention, bags to pooled attention, transformer"),
+        (texts, none, "from pooled attention, transformer to nothing"),
+    ):
+        assert run("diff", old, new) == 1
+        assert capsys.readouterr().out.splitlines() == [
+            f"compare by hand: policy: applies_to changed {change}, so an @audit function with several policies may "
+            "apply another one to a model",
+            "The new policy may pass models that the old one blocks: see the first 1 of 1 lines.",
+        ]
+    assert run("diff", texts, texts) == 0
+
+
 def test_runs_records_and_the_newest_run_are_compared_with_files(
     files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

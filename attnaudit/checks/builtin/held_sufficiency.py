@@ -34,6 +34,7 @@ from attnaudit.statistics.kept_differences import KeptDifferences
 
 #: Names of details.
 NUMBER = "mean share of the tokens that are attended"
+NOTHING_MASKED = "share of the texts in which all tokens are attended, so that none is masked"
 FACTOR = "factor a (below 1 if the differences grow without the other tokens)"
 
 
@@ -104,8 +105,9 @@ class HeldSufficiency(PerInstanceCheck):
         return undefined_values(measurements) if kept is None else kept.lost
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        nothing = ("all tokens are attended, so that none is masked", self._nothing_masked(measurements))
         constant = ("the outputs do not vary", undefined)
-        return (single_token(measurements), no_real_attention(measurements), constant)
+        return (single_token(measurements), no_real_attention(measurements), nothing, constant)
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
         kept = self._kept(measurements)
@@ -158,8 +160,11 @@ class HeldSufficiency(PerInstanceCheck):
         )
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        constant = self._measured(measurements).any() and np.isnan(values).all()
-        why = "undefined: the output is the same for every text" if constant else ""
+        why = ""
+        if self._measured(measurements).any() and np.isnan(values).all():
+            masked = self._any_masked(measurements)
+            reason = "the output is the same for every text" if masked else "all tokens of every text are attended"
+            why = f"undefined: {reason}"
         return join_remarks([why, note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
@@ -180,15 +185,22 @@ class HeldSufficiency(PerInstanceCheck):
         number = evidence.details.get(NUMBER)
         if evidence.value is None or not isinstance(number, float):
             return ""
+        nothing = evidence.details.get(NOTHING_MASKED)
+        unmasked = (
+            f" In {percentage(nothing)} of the texts, these are all tokens, so none is masked."
+            if isinstance(nothing, float) and nothing > 0
+            else ""
+        )
         return (
             f"On average, {percentage(number)} of the tokens have 80% of the attention. If all others are masked, "
-            f"{percentage(evidence.value)} of the differences between the outputs of the texts stay."
+            f"{percentage(evidence.value)} of the differences between the outputs of the texts stay.{unmasked}"
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         kept = self._kept(measurements)
         return {
             NUMBER: mean_of(measurements.scalar("attended_tokens.number") / measurements.lengths),
+            NOTHING_MASKED: mean_of(np.where(self._measured(measurements), self._nothing_masked(measurements), np.nan)),
             FACTOR: None if kept is None else kept.factor,
         }
 
@@ -197,8 +209,19 @@ class HeldSufficiency(PerInstanceCheck):
         mask: Mask = ~np.isnan(measurements.scalar("attended_tokens.number"))
         return mask
 
+    def _nothing_masked(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at instances with several tokens, all of which are attended."""
+        mask: Mask = measurements.scalar("attended_tokens.number") >= measurements.lengths
+        return mask
+
+    def _any_masked(self, measurements: Measurements) -> bool:
+        """Return whether a token was masked in any text. Otherwise, nothing was measured."""
+        return bool((self._measured(measurements) & ~self._nothing_masked(measurements)).any())
+
     def _kept(self, measurements: Measurements) -> KeptDifferences | None:
-        """Return the outputs and what is lost of them; None if the outputs do not vary."""
+        """Return the outputs and what is lost of them; None if the outputs do not vary, or if no token was masked."""
+        if not self._any_masked(measurements):
+            return None
         groups = measurements.groups(self._measured(measurements))
         rows = weighted_rows(measurements, groups, self.classes)
         centred = centred_logits(measurements, rows)

@@ -106,14 +106,34 @@ def sizes_of_logits(*logits: Tensor) -> Tensor:
     return largest
 
 
+def rounding_of_logits(sizes: Tensor, precision: str, open_classes: Tensor | None = None) -> Tensor:
+    """Return the (..., C) rounding errors of logits.
+
+    The error is relative to the size of the logit, or to the median size of the logits if that is larger.
+
+    Args:
+        sizes: (..., C) sizes of the logits (see `sizes_of_logits`).
+        precision: the floating-point type in which the model computes (see `Capabilities.precision`).
+        open_classes: (..., C) True for the classes that are possible answers. The others do not count for the median.
+            None if all are.
+    """
+    number = torch.full_like(sizes[..., :1], sizes.shape[-1], dtype=torch.long)
+    if open_classes is not None:
+        sizes = sizes.masked_fill(~open_classes, -1.0)
+        number = open_classes.sum(-1, keepdim=True).clamp_min(1)
+    ordered = sizes.sort(-1, descending=True).values
+    typical = ordered.gather(-1, ((number - 1) // 2).expand(*ordered.shape[:-1], 1))
+    return logit_rounding(precision) / 2 * sizes.maximum(typical)
+
+
 def equal_within_rounding(
     first: Tensor, second: Tensor, sizes: Tensor, precision: str, open_classes: Tensor | None = None
 ) -> Tensor:
     """Return a (...) mask, True where two outputs differ by at most the rounding error of the logits.
 
     The outputs are equal if adding one number to all logits of the first makes each of them equal to that of the
-    second, up to the rounding error of its class. This error is relative to the size of the logit, or to the median
-    size of the logits if that is larger. So neither the scale of the logits nor a large bias of a class matters.
+    second, up to the rounding error of its class (see `rounding_of_logits`). So neither the scale of the logits nor a
+    large bias of a class matters.
 
     Args:
         first: (..., C) logits.
@@ -123,15 +143,9 @@ def equal_within_rounding(
         open_classes: (..., C) True for the classes that are possible answers. The others are ignored. None if all are.
     """
     change = first - second
+    rounding = rounding_of_logits(sizes, precision, open_classes)
     if change.shape[-1] == 1:
-        return change.abs()[..., 0] <= logit_rounding(precision) * sizes[..., 0]
-    number = torch.full_like(sizes[..., :1], sizes.shape[-1], dtype=torch.long)
-    if open_classes is not None:
-        sizes = sizes.masked_fill(~open_classes, -1.0)
-        number = open_classes.sum(-1, keepdim=True).clamp_min(1)
-    ordered = sizes.sort(-1, descending=True).values
-    typical = ordered.gather(-1, ((number - 1) // 2).expand(*ordered.shape[:-1], 1))
-    rounding = logit_rounding(precision) / 2 * sizes.maximum(typical)
+        return change.abs()[..., 0] <= 2 * rounding[..., 0]
     lowest, highest = change - rounding, change + rounding
     if open_classes is not None:
         lowest, highest = lowest.masked_fill(~open_classes, -torch.inf), highest.masked_fill(~open_classes, torch.inf)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from attnaudit.formatting import number, percentage, plural
+from attnaudit.records import CheckRecord
 from attnaudit.records.comparison_records import ComparedCheck, ComparedSubject, Comparison
 from attnaudit.records.unit_names import names_of
 from attnaudit.report.run_files import Case, MeasurementsFile
@@ -61,7 +62,8 @@ class ComparisonPage:
         comparison: The records.
         title: The names of the runs.
         headline: What the comparison found, in one or two sentences.
-        state: "fail" if a gate that passed in the base run blocks in the candidate run; otherwise "neutral".
+        state: "fail" if a gate that passed in the base run blocks in the candidate run or has no verdict there;
+            otherwise "neutral".
         notes: Sentences that explain or qualify the headline.
         subjects: The models and data sets.
         policy: A sentence about the policies.
@@ -91,13 +93,14 @@ def assemble_comparison(
     checks = [check for subject in comparison.subjects for check in subject.checks]
     lost = [check for check in checks if check.is_gate and not check.base.blocks and check.candidate.blocks]
     subjects = comparison.subjects
+    missing = [record for subject in subjects for record in _without_verdict(subject, comparison)]
     cells = MOST_TOKEN_CELLS // max(1, sum(1 + len(subject.checks) for subject in subjects))
     return ComparisonPage(
         comparison=comparison,
         title=f"{comparison.base.run} and {comparison.candidate.run}",
-        headline=" ".join([*_changed_accuracy(subjects), _headline(checks, lost)]),
-        state="fail" if lost else "neutral",
-        notes=(*_task_notes(subjects), *comparison.left_out, *comparison.notes),
+        headline=" ".join([*_changed_accuracy(subjects), _headline(checks, lost, missing)]),
+        state="fail" if lost or missing else "neutral",
+        notes=(*_status_notes(comparison), *_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
             _subject(one, i, comparison, (base, candidate), most_cells=cells)
             for i, one in enumerate(subjects, start=first_position)
@@ -106,7 +109,24 @@ def assemble_comparison(
     )
 
 
-def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) -> str:
+def _without_verdict(subject: ComparedSubject, comparison: Comparison) -> list[CheckRecord]:
+    """Return the gates that passed in the base run and have no verdict in the candidate run."""
+    case = subject.base_model, subject.base_data, comparison.base.seed
+    return [
+        record
+        for record in comparison.base.checks
+        if (record.model, record.data, record.seed) == case and record.check in subject.only_base
+        if record.severity == "gate" and not record.blocks
+    ]
+
+
+def _status_notes(comparison: Comparison) -> list[str]:
+    """Return a sentence for each run that did not pass."""
+    runs = (("base", comparison.base), ("candidate", comparison.candidate))
+    return [f"The status of the {which} run is “{run.status}”." for which, run in runs if run.status != "passed"]
+
+
+def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:
     meanings = [check.paired.meaning for check in checks if check.paired and is_decided(check.paired)]
     count = Counter(meanings)
     of = f"of {plural(len(meanings), 'compared check')}"
@@ -121,26 +141,31 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
         better, worse = (count[name] or "none" for name in ("better", "worse"))
         found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."
     changed = sum(verdict_changed(check) for check in checks)
+    if missing:
+        found += (
+            f" {plural(len(missing), 'gate')} that passed in the base run {'has' if len(missing) == 1 else 'have'} no "
+            f"verdict in the candidate run: {_names(missing)}."
+        )
     if lost:
         return (
             f"{found} {plural(len(lost), 'gate')} that passed in the base run no longer "
-            f"{'passes' if len(lost) == 1 else 'pass'}: {_names(lost)}."
+            f"{'passes' if len(lost) == 1 else 'pass'}: {_names([check.candidate for check in lost])}."
         )
     gained = [check for check in checks if check.is_gate and check.base.blocks and not check.candidate.blocks]
     if gained:
         return (
             f"{found} {plural(len(gained), 'gate')} that blocked the base run no longer "
-            f"{'blocks' if len(gained) == 1 else 'block'}: {_names(gained)}. No gate that passed in the base run now "
-            "blocks."
+            f"{'blocks' if len(gained) == 1 else 'block'}: {_names([check.candidate for check in gained])}. No "
+            "gate that passed in the base run now blocks."
         )
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
-    return f"{found} No verdict changed."
+    return f"{found} No {'other ' if missing else ''}verdict changed."
 
 
-def _names(checks: Sequence[ComparedCheck]) -> str:
+def _names(records: Sequence[CheckRecord]) -> str:
     """Return the titles of checks with their ids, each once."""
-    return ", ".join(dict.fromkeys(f"{check.candidate.title} ({check.candidate.check})" for check in checks))
+    return ", ".join(dict.fromkeys(f"{record.title} ({record.check})" for record in records))
 
 
 def _changed_accuracy(subjects: Sequence[ComparedSubject]) -> list[str]:

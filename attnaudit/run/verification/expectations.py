@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from attnaudit.checks.sequential import judged_by_sequence
+from attnaudit.checks.sequential import is_settled
 from attnaudit.formatting import plural
 from attnaudit.model_families import audited_family, blocked_models
 from attnaudit.records import CheckRecord, DataRecord, GateRecord, GateState, ModelRecord, RunRecord
@@ -202,15 +202,16 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 
 def _is_sequential(run: RunRecord, data: str) -> bool:
-    """Return whether all gates on a data set were judged by confidence sequences, as their policy requires.
+    """Return whether all gates on a data set were decided by confidence sequences, as their policy requires.
 
-    Confidence sequences are valid after every row, so leaving out the other rows cannot make a gate pass.
+    Confidence sequences are valid after every row, so a gate that has passed needs no other rows. A gate that is
+    inconclusive does, even if its policy lets it pass with a warning.
     """
     tables = [table for several in tables_by_id(run.effective_policy, []).values() for table in several]
     gates = [table for table in tables if is_gate(table)]
     judged = [one for one in run.checks if one.data == data and one.severity == "gate"]
     wanted = bool(gates) and all(table.get("sampling") == "sequential" for table in gates)
-    return wanted and bool(judged) and all(map(judged_by_sequence, judged))
+    return wanted and bool(judged) and all(map(is_settled, judged))
 
 
 def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,10 +132,13 @@ def test_numpy_scalars_in_charts_references_and_breakdowns_become_built_in_numbe
         np.full(120, 0.5, dtype=np.float32),
         [0.5] * 119 + [None],
         tuple(range(120)),
+        np.ma.masked_greater(np.arange(120, dtype=np.float32), 40),
+        np.ma.masked_greater(np.arange(120, dtype=np.float64), 40),
+        np.ma.masked_greater(np.arange(120), 40),
     ],
 )
 def test_values_may_be_any_sequence_of_numbers(returned):
-    expected = np.array([np.nan if one is None else float(one) for one in returned])
+    expected = np.array([np.nan if one is None or one is np.ma.masked else float(one) for one in returned])
     record = judge(returned=returned)
     assert record.value == pytest.approx(np.nanmean(expected))
     assert record.n_defined == np.count_nonzero(~np.isnan(expected))
@@ -148,6 +152,7 @@ def test_values_may_be_any_sequence_of_numbers(returned):
         (np.full(120, "a"), r"values\(\) returned an array of shape \(120,\) and type <U1"),
         ([[1.0], [1.0, 2.0]], r"values\(\) returned a list"),
         (0.5, r"values\(\) returned an array of shape \(\)"),
+        (torch.ones(120, requires_grad=True), r"values\(\) returned a Tensor"),
     ],
 )
 def test_other_values_are_an_error_that_names_the_check(returned, words):

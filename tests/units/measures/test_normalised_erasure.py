@@ -119,6 +119,27 @@ def test_values_do_not_depend_on_the_batch(name: str) -> None:
         np.testing.assert_allclose(whole.scalar(column), single.scalar(column), atol=2e-4, err_msg=column)
 
 
+def test_texts_in_which_all_orders_are_equal_are_undefined_in_any_batch() -> None:
+    """Without k of several equal words, the text is the same, whichever words they are. Only rounding differs."""
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+    from attnaudit.adapters.huggingface import transformer
+    from tests import architectures
+
+    adapter = transformer(*architectures.build("bert"))
+    texts = [" ".join([word] * count) for word in ("good", "film") for count in (3, 9)]
+    for tokens in (None, 12):
+        rows = measure(
+            adapter,
+            dataset([*texts, "a good film"]),
+            ["normalised_aopc.deletion"],
+            model="m",
+            seed=0,
+            batch_tokens=tokens,
+        )[0]
+        defined = ~np.isnan(rows.scalar("normalised_aopc.deletion.comprehensiveness"))
+        assert defined.tolist() == [False] * len(texts) + [True]
+
+
 def test_undefined_texts_have_a_reason() -> None:
     longest = normalised_aopc.MOST_TOKENS
     assert longest == normalised_erasure.MOST

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from attnaudit import checks
+from attnaudit.checks.builtin.held_sufficiency import NOTHING_MASKED
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from tests.units.checks.builtin.test_pointing import with_rows
@@ -157,10 +158,19 @@ def test_the_standard_error_includes_that_of_both_means(share: float) -> None:
     assert np.mean(errors) == pytest.approx(np.std(found), rel=0.12)
 
 
-def test_it_is_undefined_without_differences_or_with_single_tokens() -> None:
+def test_it_is_undefined_without_differences_without_masked_tokens_or_with_single_tokens() -> None:
     record = checks.HeldSufficiency(at_least=0.4).judge(measurements([([1.0, 0.0], [0.0, 1.0])] * 40))
     assert (record.value, record.verdict) == (None, "undefined")
     assert "the output is the same for every text" in record.note
+    m = measurements([([1.0, float(i)], [1.0, float(i)]) for i in range(40)])
+    m.scalars["attended_tokens.number"] = np.array([2.0] * 30 + [1.0] * 10)
+    record = checks.HeldSufficiency(at_least=0.4).judge(m)
+    assert (record.value, record.details[NOTHING_MASKED]) == (1.0, 0.75)
+    assert "In 75% of the texts, these are all tokens, so none is masked." in record.in_words
+    m.scalars["attended_tokens.number"] = np.full(40, 2.0)
+    record = checks.HeldSufficiency(at_least=0.4).judge(m)
+    assert (record.value, record.verdict) == (None, "undefined")
+    assert "all tokens of every text are attended" in record.note
     m = measurements([([1.0, float(i)], [0.0, 1.0]) for i in range(40)])
     m.tokens = [["w"]] * 40
     m.scalars["attended_tokens.number"] = np.full(40, np.nan)

@@ -104,6 +104,24 @@ def test_the_headline_names_accuracy_and_the_gates_that_changed(tmp_path: Path) 
         assert f"{changed}: {gate.candidate.title} ({gate.candidate.check})." in view.headline
 
 
+def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) -> None:
+    runs = realistic(tmp_path / "base"), realistic(tmp_path / "candidate")
+    comparison = example_comparison(*runs, text="negative")
+    (subject,) = comparison.subjects
+    passed = next(check.base for check in subject.checks if check.is_gate and not check.base.blocks)
+    others = [check for check in subject.checks if check.base.check != passed.check]
+    subject = msgspec.structs.replace(subject, checks=others, only_base=[passed.check])
+    candidate = msgspec.structs.replace(comparison.candidate, status="failed")
+    files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
+    view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[subject], candidate=candidate), *files)
+    assert view.state == "fail"
+    assert view.headline.endswith(
+        f"1 gate that passed in the base run has no verdict in the candidate run: {passed.title} ({passed.check}). No "
+        "other verdict changed."
+    )
+    assert "The status of the candidate run is “failed”." in view.notes
+
+
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     page = hostile_comparison(tmp_path)
     source = page.read_text(encoding="utf-8")

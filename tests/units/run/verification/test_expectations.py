@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.records import BaselineComparison, GateRecord, GateState, VerdictName
+from attnaudit.records import BaselineComparison, GateRecord, GateState, Interval, VerdictName
+from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
 from attnaudit.run.verification.expectations import Expectations, Expected, objections
 from tests.consistent_runs import FAILING, consistent_run
 from tests.units.report.example_runs import run_record
@@ -93,6 +94,23 @@ def test_a_shortened_hash_is_refused_as_such(tmp_path: Path) -> None:
         ]
     unknown = Expected(given="other=3f3f", name="other=3f3f", sha256=None)
     assert "the run has no such model, only release" in objections(run, Expectations(models=[unknown]))[0]
+
+
+@pytest.mark.parametrize(("verdict", "settled"), [("pass", True), ("inconclusive", False)])
+def test_a_sample_is_refused_if_a_confidence_sequence_did_not_decide(
+    tmp_path: Path, verdict: VerdictName, settled: bool
+) -> None:
+    run = consistent_run(tmp_path, (FAILING,), exit_status=0)
+    (record,), (table,), (data,) = run.checks, run.effective_policy.checks, run.data
+    interval = Interval(low=0.1, high=0.2, confidence=0.95, method=CONFIDENCE_SEQUENCE)
+    run = msgspec.structs.replace(
+        run,
+        checks=[msgspec.structs.replace(record, verdict=verdict, interval=interval)],
+        effective_policy=msgspec.structs.replace(run.effective_policy, checks=[table | {"sampling": "sequential"}]),
+        data=[msgspec.structs.replace(data, rows=10 * data.audited)],
+    )
+    found = [line for line in objections(run, Expectations(models=[RELEASE])) if line.startswith("Only")]
+    assert (found == []) is settled
 
 
 def test_another_seed_is_refused_unless_it_is_expected(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Find out, without running it, whether a test file that was not collected may declare gates."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnaudit.errors import LIBRARIES
+
+#: Matches a file that may contain @audit functions: the word "audit", also as a part of a longer word. The name of
+#: this package alone does not count, because a file can import it for something else.
+AUDIT = re.compile(rb"(?<!attn)audit")
+PACKAGE = b"attnaudit"
+
+
+def may_declare_gates(path: Path, root: Path) -> bool:
+    """Return whether a test file may contain gates: it mentions an audit, or imports a module that uses this package.
+
+    A module can make @audit functions for the files that import it. Of modules, only those count that mention both an
+    audit and this package. They are looked for in the project and, if the test file imports them directly, in the other
+    folders in sys.path. A file that cannot be read may contain anything.
+
+    Args:
+        path: The test file.
+        root: The folder of the project.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return True
+    if AUDIT.search(text):
+        return True
+    waiting, seen = [path], {path}
+    while waiting:
+        for module in _imported_files(waiting.pop(), root):
+            if module in seen:
+                continue
+            seen.add(module)
+            try:
+                text = module.read_bytes()
+            except OSError:
+                return True
+            if PACKAGE in text and AUDIT.search(text):
+                return True
+            if is_of_project(module, root):
+                waiting.append(module)
+    return False
+
+
+def is_of_project(path: Path, root: Path) -> bool:
+    """Return whether a file belongs to the project with this folder, and not to a package that is installed in it."""
+    return path.is_relative_to(root) and not LIBRARIES & set(path.parts)
+
+
+def _imported_files(path: Path, root: Path) -> Iterator[Path]:
+    """Yield the files of the modules that a Python file imports, except those of Python and of this package."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return  # pytest cannot collect it either
+    above = [folder for folder in path.parents if folder.is_relative_to(root)]
+    searched = dict.fromkeys([*above, *(Path(entry) for entry in sys.path if entry)])
+    ignored = {"", "attnaudit", *sys.stdlib_module_names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names, folders = [alias.name for alias in node.names], list(searched)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+            folders = [path.parents[node.level - 1]] if 0 < node.level <= len(path.parents) else list(searched)
+        else:
+            continue
+        for name in names:
+            if name.partition(".")[0] not in ignored:
+                yield from _files_of(name, folders)
+
+
+def _files_of(name: str, folders: list[Path]) -> Iterator[Path]:
+    """Yield the files of a module and of the packages that contain it, from the first folder that has any."""
+    parts = name.split(".")
+    for folder in folders:
+        found = [
+            file
+            for count in range(1, len(parts) + 1)
+            for stem in (folder.joinpath(*parts[:count]),)
+            for file in (stem.with_suffix(".py"), stem / "__init__.py")
+            if file.is_file()
+        ]
+        if found:
+            yield from found
+            return

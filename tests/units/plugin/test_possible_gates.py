@@ -1,0 +1,56 @@
+"""Which test files may declare gates: those that mention audits, and those that import modules which make gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.plugin.possible_gates import may_declare_gates
+
+GATES = "from attnaudit import audit\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"audits/test_a.py": "@audit(check)\n"}, True),
+        ({"audits/test_a.py": "import attnaudit\n"}, False),
+        ({"audits/test_a.py": "from gatelib import strict\n", "gatelib.py": GATES}, True),
+        ({"audits/test_a.py": "import gatelib.strict as gates\n", "gatelib/strict.py": GATES}, True),
+        ({"audits/test_a.py": "from gatelib import strict\n", "gatelib/strict.py": GATES}, True),
+        ({"audits/test_a.py": "from gatelib import strict\n", "gatelib/__init__.py": GATES}, True),
+        ({"audits/test_a.py": "from .base import Base\n", "audits/base.py": GATES}, True),
+        ({"audits/test_a.py": "from . import base\n", "audits/base.py": GATES}, True),
+        ({"audits/deep/test_a.py": "from ..base import Base\n", "audits/base.py": GATES}, True),
+        ({"audits/test_a.py": "import one\n", "one.py": "import two\n", "two.py": "import one\n" + GATES}, True),
+        ({"audits/test_a.py": "import one\n", "one.py": "import two\n", "two.py": "import one\n"}, False),
+        ({"audits/test_a.py": "import models\n", "models.py": "from attnaudit import register_model\n"}, False),
+        ({"audits/test_a.py": "import log\n", "log.py": "AUDIT_TRAIL = 'audit.log'\n"}, False),
+        ({"audits/test_a.py": "import json, torch\nfrom pytest import fixture\n"}, False),
+        ({"audits/test_a.py": "print 'no Python 3'\n"}, False),
+    ],
+)
+def test_modules_that_make_gates_are_found(tmp_path: Path, files: dict[str, str], found: bool) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert may_declare_gates(tmp_path / next(iter(files)), tmp_path) is found
+
+
+def test_a_module_outside_the_project_is_found_in_the_import_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, installed = tmp_path / "project", tmp_path / "installed"
+    for folder in (project, installed):
+        folder.mkdir()
+    (project / "test_a.py").write_text("from company_gates.strict import strict\n", encoding="utf-8")
+    (installed / "company_gates").mkdir()
+    (installed / "company_gates" / "strict.py").write_text(GATES, encoding="utf-8")
+    assert not may_declare_gates(project / "test_a.py", project)
+    monkeypatch.syspath_prepend(installed)
+    assert may_declare_gates(project / "test_a.py", project)
+
+
+def test_a_file_that_cannot_be_read_may_declare_gates(tmp_path: Path) -> None:
+    assert may_declare_gates(tmp_path / "absent.py", tmp_path)
