@@ -204,6 +204,7 @@ def test_the_plugin_alone_loads_nothing_else_of_the_package(tmp_path: Path) -> N
         "ignored_configuration",
         "junit_file",
         "mistyped_names",
+        "possible_gates",
         "shown_failures",
     )
     light = {"command_parser", "devices", "errors", "formatting", "plugin", "plugin.terminal_summary", "plugin.workers"}
