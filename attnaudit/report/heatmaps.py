@@ -378,7 +378,8 @@ def _largest_first(values: Sequence[float | None]) -> list[int]:
 
 def _hue(name: str) -> str:
     kind = name.split(".")[0]
-    return {"attention": "attention", "adversarial": "adversarial"}.get(kind, "importance")
+    hues = {"attention": "attention", "attended_tokens": "attention", "adversarial": "adversarial"}
+    return hues.get(kind, "importance")
 
 
 def _token_text(token: str) -> str:

@@ -178,7 +178,7 @@ class HeldSufficiency(PerInstanceCheck):
             return super().typical(measurements, values)
         with np.errstate(invalid="ignore", divide="ignore"):
             lost = np.where(kept.sizes > 0, kept.lost / kept.sizes, np.nan)
-        reason = "typical texts: the attended tokens lose about as large a share as on the median text"
+        reason = "texts whose attended tokens lose about as large a share as those of the median text"
         return Typical(reason, np.abs(lost - np.nanmedian(lost)))
 
     def in_words(self, evidence: Evidence) -> str:

@@ -256,8 +256,8 @@ class Pointing(PerInstanceCheck):
         chosen = np.where(much, pointing, np.nan)
         effects = "large effects" if measure == "plain" else "large and unequal effects"
         return Typical(
-            f"typical texts whose tokens have {effects}: attention points at the "
-            "influential tokens about as well as on the median text of this kind",
+            f"texts whose tokens have {effects}, and on which attention points at the influential tokens about as well "
+            "as on the median text of this kind",
             np.abs(chosen - np.nanmedian(chosen)),
         )
 
