@@ -11,7 +11,7 @@ import pytest
 
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.displayed_paths import displayed_path
-from attnaudit.plugin.possible_gates import may_declare_gates
+from attnaudit.plugin.possible_gates import PossibleGates
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 
@@ -40,10 +40,11 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     if state.options.policy is not None or is_controller(config):  # the workers collect, not their controller
         return {}
     collected = {path.resolve(): why for path, why in state.collected_files.items()}
+    gates = PossibleGates(config.rootpath.resolve())
     found = {}
     for path, reason in _test_files(config):
         why = collected.get(path.resolve(), reason)
-        if why and may_declare_gates(path.resolve(), config.rootpath):
+        if why and gates.may_be_in(path.resolve()):
             found[displayed_path(path, config)] = why
     return found
 

@@ -16,38 +16,53 @@ AUDIT = re.compile(rb"(?<!attn)audit")
 PACKAGE = b"attnaudit"
 
 
-def may_declare_gates(path: Path, root: Path) -> bool:
-    """Return whether a test file may contain gates: it mentions an audit, or imports a module that uses this package.
+class PossibleGates:
+    """Says which test files of a project may contain gates. Each file is read and parsed once."""
 
-    A module can make @audit functions for the files that import it. Of modules, only those count that mention both an
-    audit and this package. They are looked for in the project and, if the test file imports them directly, in the other
-    folders in sys.path. A file that cannot be read may contain anything.
+    def __init__(self, root: Path) -> None:
+        """`root` is the folder of the project."""
+        self._root = root
+        self._imported: dict[Path, list[Path]] = {}
+        self._makes_gates: dict[Path, bool] = {}
 
-    Args:
-        path: The test file.
-        root: The folder of the project.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return True
-    if AUDIT.search(text):
-        return True
-    waiting, seen = [path], {path}
-    while waiting:
-        for module in _imported_files(waiting.pop(), root):
-            if module in seen:
-                continue
-            seen.add(module)
+    def may_be_in(self, path: Path) -> bool:
+        """Return whether a test file may contain gates: it mentions an audit, or imports a module that makes gates.
+
+        A module can make @audit functions for the files that import it. Of modules, only those count that mention both
+        an audit and this package. They are looked for in the project and, if the test file or a module of the project
+        imports them directly, in the other folders in sys.path. A file that cannot be read may contain anything.
+        """
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return True
+        if AUDIT.search(text):
+            return True
+        waiting, seen = [path], {path}
+        while waiting:
+            for module in self._imports_of(waiting.pop()):
+                if module in seen:
+                    continue
+                seen.add(module)
+                if self._may_make_gates(module):
+                    return True
+                if is_of_project(module, self._root):
+                    waiting.append(module)
+        return False
+
+    def _imports_of(self, path: Path) -> list[Path]:
+        if path not in self._imported:
+            self._imported[path] = list(_imported_files(path, self._root))
+        return self._imported[path]
+
+    def _may_make_gates(self, module: Path) -> bool:
+        if module not in self._makes_gates:
             try:
                 text = module.read_bytes()
+                self._makes_gates[module] = PACKAGE in text and AUDIT.search(text) is not None
             except OSError:
-                return True
-            if PACKAGE in text and AUDIT.search(text):
-                return True
-            if is_of_project(module, root):
-                waiting.append(module)
-    return False
+                self._makes_gates[module] = True
+        return self._makes_gates[module]
 
 
 def is_of_project(path: Path, root: Path) -> bool:

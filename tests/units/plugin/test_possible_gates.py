@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnaudit.plugin.possible_gates import may_declare_gates
+from attnaudit.plugin.possible_gates import PossibleGates
 
 GATES = "from attnaudit import audit\n"
 
@@ -35,7 +35,7 @@ def test_modules_that_make_gates_are_found(tmp_path: Path, files: dict[str, str]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert may_declare_gates(tmp_path / next(iter(files)), tmp_path) is found
+    assert PossibleGates(tmp_path).may_be_in(tmp_path / next(iter(files))) is found
 
 
 def test_a_module_outside_the_project_is_found_in_the_import_path(
@@ -47,10 +47,10 @@ def test_a_module_outside_the_project_is_found_in_the_import_path(
     (project / "test_a.py").write_text("from company_gates.strict import strict\n", encoding="utf-8")
     (installed / "company_gates").mkdir()
     (installed / "company_gates" / "strict.py").write_text(GATES, encoding="utf-8")
-    assert not may_declare_gates(project / "test_a.py", project)
+    assert not PossibleGates(project).may_be_in(project / "test_a.py")
     monkeypatch.syspath_prepend(installed)
-    assert may_declare_gates(project / "test_a.py", project)
+    assert PossibleGates(project).may_be_in(project / "test_a.py")
 
 
 def test_a_file_that_cannot_be_read_may_declare_gates(tmp_path: Path) -> None:
-    assert may_declare_gates(tmp_path / "absent.py", tmp_path)
+    assert PossibleGates(tmp_path).may_be_in(tmp_path / "absent.py")
