@@ -60,9 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "attnaudit(needs=[...]): a case of the attention audit; needs lists what the fixture `measurements` measures",
     )
     registered = config.pluginmanager.register(AuditPlugin(config), PLUGIN_NAME)
-    if registered is None and names_a_model(config):
+    missing = PLUGIN_NAME if registered is None else "python" if not config.pluginmanager.has_plugin("python") else ""
+    if missing and names_a_model(config):
         raise pytest.UsageError(
-            f"-p no:{PLUGIN_NAME}: without this plugin, the audit cannot run. Remove the option from the command line, "
+            f"-p no:{missing}: without this plugin, the audit cannot run. Remove the option from the command line, "
             "`addopts` or PYTEST_ADDOPTS; or leave out --model to run only the other tests."
         )
 

@@ -358,11 +358,12 @@ def test_wrapped(check):
 """
 
 
-def test_the_plugin_of_a_run_cannot_be_disabled_in_an_audit(project: pytest.Pytester) -> None:
+@pytest.mark.parametrize("plugin", ["attnaudit-run", "python"])
+def test_the_plugins_of_a_run_cannot_be_disabled_in_an_audit(project: pytest.Pytester, plugin: str) -> None:
     project.makeconftest(PROJECT_CONFTEST + FAKE_CHECK)
-    result = project.runpytest("--model", "tiny", "-p", "no:attnaudit-run")
+    result = project.runpytest("--model", "tiny", "-p", f"no:{plugin}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*-p no:attnaudit-run*the audit cannot run*"])
+    result.stderr.fnmatch_lines([f"*-p no:{plugin}*the audit cannot run*"])
 
 
 FAKE_CHECK = """
