@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def _files_of(name: str, folders: list[Path]) -> Iterator[Path]:
             for count in range(1, len(parts) + 1)
             for stem in (folder.joinpath(*parts[:count]),)
             for file in (stem.with_suffix(".py"), stem / "__init__.py")
-            if file.is_file()
+            if os.path.isfile(file)  # noqa: PTH113 - a folder that cannot be read has no module; Path.is_file raises
         ]
         if found:
             yield from found

@@ -105,7 +105,8 @@ class HeldSufficiency(PerInstanceCheck):
         return undefined_values(measurements) if kept is None else kept.lost
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        nothing = ("all tokens are attended, so that none is masked", self._nothing_masked(measurements))
+        unmasked = self._nothing_masked(measurements) & (not self._any_masked(measurements))
+        nothing = ("all tokens are attended, so that none is masked", unmasked)
         constant = ("the outputs do not vary", undefined)
         return (single_token(measurements), no_real_attention(measurements), nothing, constant)
 
