@@ -21,6 +21,7 @@ from attnaudit.conformance.suite import Subject, cases
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Dataset, Instance
+from tests.slow_cases import slow_except
 from tests.small_pictures import pictures, small_image_classifier
 from tests.small_recordings import LENGTH, recordings, small_recording_classifier, write_wave
 
@@ -188,9 +189,7 @@ def _effects(adapter: Any, rows: Sequence[Instance], **settings: Any) -> dict[st
     return {one.id: values[i] for i, one in enumerate(found.instances)}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "frames" else ()) for name in MODELS]
-)
+@pytest.mark.parametrize("name", slow_except(MODELS, lambda name: name != "frames"))
 def test_the_adapter_keeps_the_contract(name: str, tmp_path: Path) -> None:
     build, rows, everything = MODELS[name]
     subject = Subject(name, lambda: build(everything(tmp_path)), rows(tmp_path))

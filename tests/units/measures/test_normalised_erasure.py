@@ -15,6 +15,7 @@ from attnaudit.checks.builtin import normalised_aopc
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.measures import normalised_erasure
+from tests.slow_cases import slow_except
 from tests.small_models import WORDS, dataset
 from tests.units.measures.test_erasure_against_plain_definitions import INSTANCES, KINDS, Plain, measured
 
@@ -107,9 +108,7 @@ def test_a_wide_beam_finds_the_exact_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert (searched.scalar("normalised_aopc.deletion.searched")[searched.lengths > 1] == 1).all()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "two logits" else pytest.mark.slow) for name in KINDS]
-)
+@pytest.mark.parametrize("name", slow_except(KINDS, ["two logits"]))
 def test_values_do_not_depend_on_the_batch(name: str) -> None:
     model = KINDS[name]()
     needs = ["normalised_aopc.deletion", "normalised_aopc.mask"]

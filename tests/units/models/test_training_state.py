@@ -18,6 +18,7 @@ from attnaudit.models.training import train
 from attnaudit.models.training_job import Settings, TrainingJob
 from attnaudit.models.training_state import TrainingStateFile
 from attnaudit.models.training_variants import as_adversary, with_imposed_attention
+from tests.slow_cases import slow_except
 from tests.units.models.test_training import JOB, TINY, TRAIN, weights
 
 SETTINGS = Settings(epochs=4, batch_size=16, learning_rate=1e-2, min_count=1)
@@ -72,7 +73,7 @@ def stop_in_epoch(number: int) -> Callable[[int, int, str], None]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("dropout", "adversary") else pytest.mark.slow) for name in JOBS],
+    slow_except(JOBS, ["dropout", "adversary"]),
 )
 def test_a_stopped_training_ends_with_the_same_model(name: str, tmp_path: Path) -> None:
     job = JOBS[name]()

@@ -16,6 +16,7 @@ from attnaudit.conformance import check_adapter
 from attnaudit.instances import Instance
 from tests import architectures
 from tests.architectures import ARCHITECTURES, LABELS, NAMES
+from tests.slow_cases import slow_except
 
 LoadAdapter = Callable[[str], Any]
 #: Architectures of the main structures; the full suite takes a second or more for each.
@@ -92,9 +93,7 @@ def _unpadded(weights: Tensor, inputs: Inputs, site: Site, row: int) -> Tensor:
     return weights[:, inputs.mask[str(site.query)][row]][:, :, inputs.mask[site.keys][row]]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in FULLY_TRIED else pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.parametrize("name", slow_except(NAMES, FULLY_TRIED))
 def test_the_full_conformance_suite_passes(name: str, load_adapter: LoadAdapter, instances: list[Instance]) -> None:
     assert isinstance(load_adapter(name), ModelAdapter)
     check_adapter(load_adapter(name), instances)

@@ -31,6 +31,7 @@ from tests.pooled_models import (
     tokenize,
     two_levels,
 )
+from tests.slow_cases import slow_except
 
 NEEDS = ("permutation_total.own", "pointing.held", "leave_one_out.inputs", "gradient.published.inputs")
 
@@ -50,7 +51,7 @@ def test_conformance(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in ("branches", "levels", "hops") else ()) for name in MODELS],
+    slow_except(MODELS, lambda name: name not in ("branches", "levels", "hops")),
 )
 def test_results_do_not_depend_on_the_batch(name: str) -> None:
     make, instances = MODELS[name]
