@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -62,6 +63,8 @@ class _SharedWeights:
 
 class BagAdapter(PooledAttentionAdapter):
     """A model adapter for a classifier that attends to the units of a bag."""
+
+    original_gets: ClassVar[str] = "one bag at a time, without padding"
 
     def __init__(
         self,

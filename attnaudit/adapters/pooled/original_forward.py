@@ -28,23 +28,29 @@ def compare_logits(
     audited: Tensor,
     texts: Sequence[str],
     *,
+    gets: str,
     of_target: Callable[[Tensor], Tensor],
     is_open: Tensor | None = None,
 ) -> str:
     """Compare the logits of an adapter with those of the original model, and return one sentence about the result.
 
     Args:
-        original: The forward pass of the model. It is called once per text, without padding.
+        original: The forward pass of the model. It is called once per text.
         arguments: The arguments of `original` for each of the B texts.
         audited: (B, C) logits that the adapter computes.
         texts: (B,) the texts, for error messages.
+        gets: What `original` gets in one call, for error messages.
         of_target: Function from the outputs of the model to the logits of the target.
         is_open: (B, C) False for classes that are not possible answers. They are not compared. None if all are.
 
     Raises:
         AdapterError: The logits differ by more than rounding explains, or `original` returned something else.
     """
-    expected = torch.cat([of_target(_outputs(original, one, text)) for one, text in zip(arguments, texts, strict=True)])
+
+    def outputs(row: int) -> Tensor:
+        return of_target(_outputs(original, arguments[row], texts[row], gets))
+
+    expected = torch.cat([outputs(row) for row in range(len(texts))])
     if expected.shape != audited.shape:
         raise AdapterError(
             f"original returned {plural(expected.shape[1], 'logit')} for a text, but the decoder returns "
@@ -56,7 +62,7 @@ def compare_logits(
             f"original returned logits that are not finite for the text {texts[int(sizes.argmax())][:40]!r}. Look for "
             "a division by zero, or a softmax without any token."
         )
-    again = of_target(_outputs(original, arguments[0], texts[0]))
+    again = outputs(0)
     limit = FLOAT32_TOLERANCE * counted_size(sizes.max().item(), FLOAT32_TOLERANCE)
     if not _per_text(again - expected[:1], None if is_open is None else is_open[:1]).item() <= limit:
         raise AdapterError(
@@ -88,14 +94,16 @@ def _advice(expected: Tensor) -> str:
     )
 
 
-def _outputs(original: Callable[..., Tensor], arguments: tuple[Tensor, ...], text: str) -> Tensor:
+def _outputs(original: Callable[..., Tensor], arguments: tuple[Tensor, ...], text: str, gets: str) -> Tensor:
     """Return the outputs (1, C) of the original model for one text.
+
+    `gets` says, for error messages, what `original` gets in one call.
 
     Raises:
         AdapterError: `original` raised an exception, or returned something else.
     """
     shapes = ", ".join(str(tuple(one.shape)) for one in arguments)
-    given = f"original is called for one text at a time, without padding, here with the shape {shapes}"
+    given = f"original is called for {gets}, here with the shape {shapes}"
     try:
         outputs: Any = original(*arguments)
     except AdapterError:

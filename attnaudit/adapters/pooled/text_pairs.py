@@ -56,6 +56,7 @@ class PairAttentionAdapter(TokenStreams):
         family: str = PAIRS,
         configuration: str = "",
         target: Target = CLASS,
+        original: Callable[..., Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -81,6 +82,8 @@ class PairAttentionAdapter(TokenStreams):
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`.
             target: As for `PooledAttentionAdapter`.
+            original: As for `PooledAttentionAdapter`: (ids of the text (1, T), ids of the query (1, Q)) -> logits
+                (1, C), whichever text is explained.
 
         Raises:
             AdapterError: An option is invalid.
@@ -105,6 +108,7 @@ class PairAttentionAdapter(TokenStreams):
             family=family,
             configuration=configuration,
             target=target,
+            original=original,
             capabilities=Capabilities(
                 classes=tuple(classes), query=True, mask=mask_id is not None, max_tokens=max_tokens, reading=reading
             ),
@@ -112,6 +116,10 @@ class PairAttentionAdapter(TokenStreams):
 
     def _text_of(self, instance: Instance, stream: str) -> str | None:
         return instance.text if (stream == TEXT) == (self.explained == "text") else instance.query
+
+    def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
+        explained, other = super()._original_arguments(inputs, row)
+        return (explained, other) if self.explained == "text" else (other, explained)
 
     def sites(self) -> tuple[Site, ...]:
         return (self._to_explained, self._to_other)

@@ -71,6 +71,8 @@ class TokenStreams:
 
     #: Names of the entries of `Inputs.extra` with one value per token of the text.
     per_token: ClassVar[tuple[str, ...]] = ()
+    #: What `original` gets in one call, for error messages.
+    original_gets: ClassVar[str] = "one text at a time, without padding"
     #: Compares the logits with those of `original` (see `ConvertedModelAdapter`). Only set if `original` is given.
     compare_with_original: Callable[[Inputs], str]
 
@@ -221,6 +223,7 @@ class TokenStreams:
                 [self._original_arguments(inputs, row) for row in range(len(inputs.ids[TEXT]))],
                 cast(ModelAdapter, self).run(inputs).logits,
                 list(map(" ".join, inputs.tokens[TEXT])),
+                gets=self.original_gets,
                 of_target=self._one_output,
                 is_open=inputs.extra[OPEN_CLASSES][:, 0] if OPEN_CLASSES in inputs.extra else None,
             )

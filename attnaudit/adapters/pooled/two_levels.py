@@ -73,6 +73,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
     """A model adapter for a hierarchical attention network."""
 
     per_token: ClassVar[tuple[str, ...]] = (SENTENCES,)
+    original_gets: ClassVar[str] = "the sentences of one text at a time, with padding after shorter sentences"
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
         family: str = TWO_LEVELS,
         configuration: str = "",
         target: Target = CLASS,
+        original: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -114,6 +116,8 @@ class HierarchicalAttentionAdapter(TokenStreams):
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`.
             target: As for `PooledAttentionAdapter`.
+            original: Your model's own forward pass, as for `PooledAttentionAdapter`: ids (S, W) of the sentences of one
+                text -> logits (1, C). Shorter sentences are padded with `pad_id`.
 
         Raises:
             AdapterError: An option is invalid.
@@ -135,6 +139,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
             family=family,
             configuration=configuration,
             target=target,
+            original=original,
             capabilities=Capabilities(
                 classes=tuple(classes), replays=True, mask=mask_id is not None, max_tokens=max_tokens
             ),
@@ -162,6 +167,13 @@ class HierarchicalAttentionAdapter(TokenStreams):
             for instance in instances
         ]
         return {SENTENCES: pad(numbers, value=0, device=device)[0]}
+
+    def _original_arguments(self, inputs: Inputs, row: int) -> tuple[Tensor, ...]:
+        mask = inputs.mask[TEXT][row]
+        numbers, ids = inputs.extra[SENTENCES][row][mask], inputs.ids[TEXT][row][mask]
+        _, lengths = torch.unique_consecutive(numbers, return_counts=True)
+        sentences = torch.split(ids, lengths.tolist())
+        return (nn.utils.rnn.pad_sequence(list(sentences), batch_first=True, padding_value=self.pad_id),)
 
     def sites(self) -> tuple[Site, ...]:
         return (SITE,)

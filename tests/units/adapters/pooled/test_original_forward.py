@@ -16,6 +16,7 @@ from attnaudit.errors import AdapterError
 from attnaudit.input_files.array_files import UnitArray
 from attnaudit.instances import Instance
 from attnaudit.targets import Target
+from tests.pooled_models import MODELS, Parts, pair, softmax, two_levels
 from tests.small_models import WORDS, Attention, Encoder, dataset, tokenize, tokenize_with_ends
 
 INSTANCES = dataset().instances
@@ -198,3 +199,49 @@ def test_several_attentions_and_bags_are_compared_too() -> None:
     )
     rows = [Instance(id=name, text=name) for name in values]
     assert bags.compare_with_original(bags.collate(rows)).endswith("on 2 texts")
+
+
+def forward_of_levels(ids: Tensor) -> Tensor:
+    """Run a hierarchical attention network on the sentences (S, W) of one text."""
+    model, real = Parts(), ids != 0
+    states = model.encode(model.embedding(ids), real)
+    weights = softmax(4 * model.score(states)[..., 0], real)
+    of_sentences: Tensor = model.upper((weights[:, None] @ states)[None, :, 0])[0]
+    present = torch.ones(of_sentences.shape[:2], dtype=torch.bool)
+    logits: Tensor = model.decoder((model.attend_once(of_sentences, present)[:, None] @ of_sentences)[:, 0])
+    return logits
+
+
+def forward_of_a_pair(ids: Tensor, query: Tensor) -> Tensor:
+    """Run a model that compares a text (1, T) with a query (1, Q)."""
+    model = Parts()
+    states = [model.encode(model.embedding(one), one >= 0) for one in (ids, query)]
+    of_text, of_query = model.both_ways(*states, ids >= 0, query >= 0)
+    return model.aggregated(*states, of_text @ states[1], of_query @ states[0], ids >= 0, query >= 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "original"),
+    [
+        ("levels", forward_of_levels),
+        ("pair", forward_of_a_pair),
+        ("pair, the query explained", forward_of_a_pair),
+    ],
+)
+def test_levels_and_pairs_are_compared_too(kind: str, original: Callable[..., Tensor]) -> None:
+    build, rows = MODELS[kind]
+    made = build(original=original)
+    assert made.compare_with_original(made.collate(rows)).endswith(f"on {len(rows)} texts")
+    wrong = build(original=lambda *given: original(*given) + given[0].shape[1])
+    with pytest.raises(AdapterError, match="differ by"):
+        wrong.compare_with_original(wrong.collate(rows))
+
+
+def test_errors_say_what_the_function_gets() -> None:
+    levels = two_levels(original=lambda ids: ids.nothing)
+    with pytest.raises(AdapterError, match="the sentences of one text at a time, with padding after shorter sentences"):
+        levels.compare_with_original(levels.collate(MODELS["levels"][1]))
+    with pytest.raises(
+        AdapterError, match=r"original takes the arguments \(ids\); expected .*original\(ids, query_ids\)"
+    ):
+        pair(original=lambda ids: ids)
