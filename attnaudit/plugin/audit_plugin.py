@@ -39,6 +39,9 @@ from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
 from attnaudit.plugin.workers import is_controller, is_worker
 
+#: Shown if the user interrupts the writing of a run. Its audit.json keeps the status "running".
+UNWRITTEN = "the audit was interrupted while its report was written. Run it again."
+
 
 class AuditPlugin:
     """The audit of one pytest run. Without a model to audit, it prints nothing.
@@ -277,7 +280,10 @@ class AuditPlugin:
         if state is not None and writes:
             self._closing = True
             self._termination.ignore()
-            close_run(state, session)
+            try:
+                close_run(state, session)
+            except KeyboardInterrupt:
+                raise pytest.exit.Exception(UNWRITTEN, int(pytest.ExitCode.INTERRUPTED)) from None
             self._termination.resume()
         elif state is not None and state.usage_errors and is_controller(self.config):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -146,6 +146,25 @@ def pytest_runtest_call(item):
     result.stdout.fnmatch_lines(["*attention audit*", "no verdict  token_count", "pass        Peak: *"])
 
 
+def test_an_interruption_while_the_report_is_written_is_one_line(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        PROJECT_CONFTEST
+        + """
+import attnaudit.run.finish_run as module
+
+def finish_run(*arguments, **named):
+    raise KeyboardInterrupt
+
+module.finish_run = finish_run
+"""
+    )
+    result = run_pytest(project, "--model", "tiny", "--junitxml=junit.xml")
+    assert (result.ret, newest_audit(project.path)["status"]) == (pytest.ExitCode.INTERRUPTED, "running")
+    assert "Traceback" not in result.stderr.str()
+    result.stderr.fnmatch_lines(["Exit: the audit was interrupted while its report was written. Run it again."])
+    assert not (project.path / "junit.xml").exists()
+
+
 def test_cases_that_another_plugin_deselects_last_are_not_measured(project: pytest.Pytester) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
