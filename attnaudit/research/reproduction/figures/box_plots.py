@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
+from attnaudit.report.charts import BOTTOM, WIDTH, Drawing, Scale, Shape
 from attnaudit.research.reproduction.figures.figure_records import Box, Boxes
+from attnaudit.research.reproduction.figures.horizontal_axis import horizontal_axis
 
 #: All lengths are in pixels.
 LEFT = 84.0
@@ -23,13 +24,8 @@ def box_plots(record: Boxes) -> Drawing | None:
     labels = list(dict.fromkeys(box.label for box in drawn))
     height = TOP + LANE * len(drawn) + GAP * len(labels) + BOTTOM
     values = [value for box in drawn for value in box.values]
-    ticks = nice_ticks(min(record.low, *values), max(record.high, *values), target=5)
-    x = Scale(low=ticks[0], high=ticks[-1], start=LEFT, end=WIDTH - RIGHT)
-    base = height - BOTTOM
-    shapes = [Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=base + 33, text=record.x_label)]
-    for tick, text in zip(ticks, tick_labels(ticks), strict=True):
-        shapes.append(Shape(kind="line", css="grid", x=x(tick), y=TOP, x2=x(tick), y2=base))
-        shapes.append(Shape(kind="text", css="tick", x=x(tick), y=base + 16, text=text))
+    low, high = min(record.low, *values), max(record.high, *values)
+    x, shapes = horizontal_axis(low, high, left=LEFT, top=TOP, bottom=height - BOTTOM, label=record.x_label)
     top = TOP + GAP / 2
     for label in labels:
         of_label = [box for box in drawn if box.label == label]

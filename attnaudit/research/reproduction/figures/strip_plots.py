@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
+from attnaudit.report.charts import BOTTOM, WIDTH, Drawing, Scale, Shape
 from attnaudit.research.reproduction.figures.figure_records import Strip, Strips
+from attnaudit.research.reproduction.figures.horizontal_axis import horizontal_axis
 
 #: All lengths are in pixels.
 TOP, LANE = 14.0, 15.0
@@ -23,13 +24,9 @@ def strip_plots(record: Strips) -> Drawing | None:
         return None
     left = 14 + GLYPH * max(len(strip.label) for strip in record.strips)
     height = TOP + LANE * len(record.strips) + BOTTOM
-    ticks = nice_ticks(record.low, record.high, target=5)
-    x = Scale(low=ticks[0], high=ticks[-1], start=left, end=WIDTH - RIGHT)
-    base = height - BOTTOM
-    shapes = [Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=base + 33, text=record.x_label)]
-    for tick, text in zip(ticks, tick_labels(ticks), strict=True):
-        shapes.append(Shape(kind="line", css="grid", x=x(tick), y=TOP, x2=x(tick), y2=base))
-        shapes.append(Shape(kind="text", css="tick", x=x(tick), y=base + 16, text=text))
+    x, shapes = horizontal_axis(
+        record.low, record.high, left=left, top=TOP, bottom=height - BOTTOM, label=record.x_label
+    )
     for place, strip in enumerate(record.strips):
         shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left, record.compared_with)
     counted = sorted({strip.counts for strip in record.strips}, reverse=True)

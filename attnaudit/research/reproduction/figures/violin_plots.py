@@ -5,8 +5,9 @@ Each bin has one row. One half of its violin lies above the line of the row, and
 
 from __future__ import annotations
 
-from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
+from attnaudit.report.charts import BOTTOM, WIDTH, Drawing, Scale, Shape
 from attnaudit.research.reproduction.figures.figure_records import Violin, Violins
+from attnaudit.research.reproduction.figures.horizontal_axis import horizontal_axis
 
 #: All lengths are in pixels.
 LEFT = 84.0
@@ -27,16 +28,9 @@ def violin_plots(record: Violins, *, highest: float = 0.0) -> Drawing | None:
         return None
     height = TOP + ROW * len(record.bins) + BOTTOM
     positions = [position for violin in record.violins for position in violin.at]
-    ticks = nice_ticks(0.0, max(highest, *positions), target=5)
-    x = Scale(low=ticks[0], high=ticks[-1], start=LEFT, end=WIDTH - RIGHT)
-    base = height - BOTTOM
-    shapes = [
-        Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=base + 33, text=record.x_label),
-        Shape(kind="text", css="axis-name", x=4, y=14, text=record.y_label, anchor="start"),
-    ]
-    for tick, text in zip(ticks, tick_labels(ticks), strict=True):
-        shapes.append(Shape(kind="line", css="grid", x=x(tick), y=TOP, x2=x(tick), y2=base))
-        shapes.append(Shape(kind="text", css="tick", x=x(tick), y=base + 16, text=text))
+    high = max(highest, *positions)
+    x, shapes = horizontal_axis(0.0, high, left=LEFT, top=TOP, bottom=height - BOTTOM, label=record.x_label)
+    shapes.append(Shape(kind="text", css="axis-name", x=4, y=14, text=record.y_label, anchor="start"))
     for place, bin_label in enumerate(record.bins):
         middle = TOP + ROW * (len(record.bins) - place - 0.5)
         shapes.append(Shape(kind="text", css="tick", x=LEFT - 8, y=middle + 3.5, text=bin_label, anchor="end"))
