@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.shard_measuring import BATCH_TOKENS_OF_HEADS
 from benchmarks.speed import device
-from benchmarks.speed.pooled import audited, passes_of, rows_apart
+from benchmarks.speed.pooled import audited, passes_of, rows_apart, substitutions
 from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, minilm_as_it_ships, short_texts
 from benchmarks.speed.timing import Comparison
@@ -268,33 +267,9 @@ def _comparison(
     )
 
 
-def _budget() -> int:
-    return BATCH_TOKENS_OF_HEADS["cuda" if device.on_gpu() else "cpu"]
-
-
 def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[int]]]) -> Comparison:
-    texts, instances, counts, budget = read(), in_order(subject.data), Counter[str](), _budget()
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-
-    def ours() -> Rows:
-        counts.clear()
-        found: Rows = [np.empty(0)] * len(texts)
-        size = max(1, budget // len(texts[order[-1]]))
-        for start in range(0, len(order), size):
-            places = order[start : start + size]
-            batch = Batch(
-                subject.adapter,
-                [instances[i] for i in places],
-                places,
-                seed=0,
-                keep_graph=False,
-                budget=budget,
-                pass_counts=counts,
-            )
-            change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).cpu().numpy()
-            for row, i in enumerate(places):
-                found[i] = change[row, 1 : len(texts[i]) - 1]
-        return found
+    texts, counts = read(), Counter[str]()
+    budget = BATCH_TOKENS_OF_HEADS["cuda" if device.on_gpu() else "cpu"]
 
     def theirs() -> Rows:
         rival.passes.clear()
@@ -304,7 +279,7 @@ def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[i
         name=f"{NAME}: leave-one-out by substitution, {subject.name}",
         rival=f"Captum FeatureAblation, perturbations_per_eval = {batch_size()}",
         instances=len(texts),
-        ours=ours,
+        ours=lambda: substitutions(subject, texts, counts, budget),
         theirs=theirs,
         difference=rows_apart,
         tolerance=2e-5,

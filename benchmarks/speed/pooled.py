@@ -62,6 +62,39 @@ def rows_apart(ours: Any, theirs: Any) -> float:
     return max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def substitutions(
+    subject: Subject, texts: list[list[int]], counts: Counter[str], budget: int
+) -> list[NDArray[np.float64]]:
+    """Return how much the probability of class 1 falls when the engine replaces each token by the mask token.
+
+    Args:
+        subject: The model and its instances.
+        texts: The token ids of each instance, with the special tokens at both ends. These get no value.
+        counts: The counts of passes, which are reset first.
+        budget: The number of tokens in one forward pass.
+    """
+    counts.clear()
+    instances = in_order(subject.data)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = [np.empty(0)] * len(texts)
+    size = max(1, budget // len(texts[order[-1]]))
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        batch = Batch(
+            subject.adapter,
+            [instances[i] for i in places],
+            places,
+            seed=0,
+            keep_graph=False,
+            budget=budget,
+            pass_counts=counts,
+        )
+        change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).cpu().numpy()
+        for row, i in enumerate(places):
+            found[i] = change[row, 1 : len(texts[i]) - 1]
+    return found
+
+
 class Pooled:
     """The comparisons on one set of texts.
 
@@ -278,36 +311,13 @@ class Pooled:
 
     def substitution(self) -> Iterator[Comparison]:
         read, subject = self.reader(self.part), self.part
-        texts, instances = read(), in_order(subject.data)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        counts: Counter[str] = Counter()
-
-        def ours() -> Any:
-            counts.clear()
-            found: list[Any] = [None] * len(texts)
-            budget = BATCH_TOKENS["cuda" if device.on_gpu() else "cpu"]
-            size = max(1, budget // len(texts[order[-1]]))
-            for start in range(0, len(order), size):
-                places = order[start : start + size]
-                batch = Batch(
-                    subject.adapter,
-                    [instances[i] for i in places],
-                    places,
-                    seed=0,
-                    keep_graph=False,
-                    budget=budget,
-                    pass_counts=counts,
-                )
-                change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).cpu().numpy()
-                for row, i in enumerate(places):
-                    found[i] = change[row, 1 : len(texts[i]) - 1]
-            return found
-
+        texts, counts = read(), Counter[str]()
+        budget = BATCH_TOKENS["cuda" if device.on_gpu() else "cpu"]
         yield Comparison(
             name=f"leave-one-out by substitution, {self.label}",
             rival="Captum FeatureAblation, perturbations_per_eval = n",
             instances=len(texts),
-            ours=ours,
+            ours=lambda: substitutions(subject, texts, counts, budget),
             theirs=lambda: captum_ablation(self.plain, read()),
             difference=rows_apart,
             tolerance=1e-5,
