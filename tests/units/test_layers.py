@@ -58,9 +58,8 @@ LAYERS = {
 #: The folders and modules of `adapters/huggingface`: each imports only from itself and from those before it.
 LAYERS_OF_TRANSFORMERS = (
     *("logit_comparison", "forward_hooks", "half_precision", "wrapped_models", "checkpoints", "attention", "outputs"),
-    *("texts", "passes", "probes", "transformer_adapter", "pictures_and_recordings", "precision_choice", "build"),
-    "checkpoint_format",
-    "__init__",
+    *("texts", "passes", "probes", "transformer_adapter", "pictures_and_recordings", "precision_choice"),
+    *("text_build", "build", "checkpoint_format", "__init__"),
 )
 #: Folders that the core finds through registries and never imports.
 FOUND_THROUGH_REGISTRIES = {"data", "models"}

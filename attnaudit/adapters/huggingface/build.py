@@ -14,28 +14,14 @@ from torch import nn
 from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
 from attnaudit.adapters.donors import InDistribution
 from attnaudit.adapters.huggingface.attention import attention_interface
-from attnaudit.adapters.huggingface.attention.attention_kernels import prepare_kernel
 from attnaudit.adapters.huggingface.checkpoints import checkpoint_files, peft_folder, preprocessors
-from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
+from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, precision_of, type_of
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
-from attnaudit.adapters.huggingface.outputs.target_heads import SpanHead, TagHead
-from attnaudit.adapters.huggingface.passes.runner import prepare_runner
 from attnaudit.adapters.huggingface.pictures_and_recordings import picture_build, recording_build
-from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped, require_runs_in_half
+from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped
 from attnaudit.adapters.huggingface.probes.original_model import FLEX, OriginalModel
-from attnaudit.adapters.huggingface.probes.probe import probe_model
-from attnaudit.adapters.huggingface.probes.trial_failure import trial_failure
-from attnaudit.adapters.huggingface.texts.decoder_inputs import DecoderInputs
-from attnaudit.adapters.huggingface.texts.head_choice import head_for, query_order, template_for
-from attnaudit.adapters.huggingface.texts.input_builder import TOKEN_TYPES, InputBuilder
-from attnaudit.adapters.huggingface.texts.target_inputs import TargetInputs
-from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder
-from attnaudit.adapters.huggingface.texts.tokenizer_ids import (
-    choose_pad_id,
-    longest_input,
-    position_offset,
-    require_matching_vocabulary,
-)
+from attnaudit.adapters.huggingface.text_build import build_text_adapter
+from attnaudit.adapters.huggingface.texts.input_builder import TOKEN_TYPES
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.huggingface.wrapped_models import (
     CustomModel,
@@ -49,7 +35,7 @@ from attnaudit.adapters.huggingface.wrapped_models import (
     unwrapped,
 )
 from attnaudit.devices import full_precision
-from attnaudit.errors import AdapterError, AuditError, ModelError
+from attnaudit.errors import AdapterError, ModelError
 from attnaudit.precision import FLOAT32
 from attnaudit.targets import Target
 
@@ -333,7 +319,7 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
 
 def _build(
     model: Any,
-    tokenizer: Any,
+    processor: Any,
     task: str,
     original: OriginalModel,
     *,
@@ -346,6 +332,25 @@ def _build(
     query_first: bool | None = None,
     erased: str | InDistribution | None = None,
 ) -> HuggingFaceAdapter:
+    """Build an adapter for a model that reads texts, pictures or recordings.
+
+    Args:
+        model: The model.
+        processor: Its tokenizer, image processor or feature extractor.
+        task: The task of the model (see `_task_in_memory`), or `IMAGES` or `AUDIO`.
+        original: The model before it was prepared for the audit.
+        labels: As in `transformer`.
+        template: As in `transformer`.
+        max_tokens: As in `transformer`.
+        where: The folder or the name of the model, for messages.
+        classes: As in `transformer`.
+        target: As in `transformer`.
+        query_first: As in `transformer`.
+        erased: As in `transformer`.
+
+    Raises:
+        ModelError: A setting is for models that read something else, or the model cannot be audited.
+    """
     if task in _FILES:
         if labels is not None or template is not None or max_tokens is not None:
             raise ModelError(
@@ -354,66 +359,22 @@ def _build(
             )
         build = picture_build.build_picture_adapter if task == IMAGES else recording_build.build_recording_adapter
         with full_precision():
-            return build(model, tokenizer, original, where=where, classes=classes, erased=erased)
+            return build(model, processor, original, where=where, classes=classes, erased=erased)
     if erased is not None:
         raise ModelError(
             f"{where}: the setting 'erased' is for models that read pictures or recordings, but {type(model).__name__} "
             "reads texts. Remove it."
         )
-    if getattr(model.config, "attention_type", None) == "block_sparse":
-        raise ModelError(
-            f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "
-            "attention weights mean different things in different texts. If you can use the model with full "
-            "attention for all texts, set attention_type to 'original_full' in config.json."
-        )
-    head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
-    require_matching_vocabulary(model, tokenizer, where)
-    kernel = prepare_kernel(model)
-    offset = position_offset(model)
-    limit = longest_input(tokenizer, model.config, offset)
-    if max_tokens is not None:
-        limit = max_tokens if limit is None else min(limit, max_tokens)
-    text_encoder = TextEncoder(
-        tokenizer,
-        limit=limit,
-        template=template_for(task, head.target, template),
-        target=head.target,
-        query_first=query_order(head.target, query_first),
-        masks_answer=task == "masked",
+    return build_text_adapter(
+        model,
+        processor,
+        task,
+        original,
+        labels=labels,
+        template=template,
+        max_tokens=max_tokens,
+        where=where,
+        classes=classes,
+        target=target,
+        query_first=query_first,
     )
-    pad_id = choose_pad_id(model, tokenizer)
-    generates = task in ("causal", "encoder-decoder")
-    decoder = None
-    if model.config.is_encoder_decoder:
-        before = text_encoder.before_written if generates else ()
-        decoder = DecoderInputs(model.config, generates=generates, before_written=before)
-    model.eval()
-    accepted, accepts_others = accepted_arguments(model)
-    builder = InputBuilder(
-        model=model,
-        text_encoder=text_encoder,
-        pad_id=pad_id,
-        accepted_arguments=accepted,
-        accepts_others=accepts_others,
-        decoder=decoder,
-        position_offset=offset,
-        first_position=offset,
-        target=TargetInputs(task=task, head=head if isinstance(head, TagHead | SpanHead) else None)
-        if head.target.differs_by_row
-        else None,
-    )
-    try:
-        with full_precision():
-            with in_float32(model):  # so that the probes can tell mistakes from rounding
-                runner = prepare_runner(head, kernel, builder)
-                if decoder is not None and all(site.key.startswith("encoder.") for site in runner.layout.sites):
-                    # A custom module may run only the encoder of a model that also has a decoder.
-                    runner = prepare_runner(head, kernel, replace(builder, decoder=None))
-                facts = probe_model(runner)
-            adapter = HuggingFaceAdapter(runner, facts, original, precision=precision_of(model))
-            require_runs_in_half(adapter.runner, adapter.capabilities.precision, where)
-        return adapter
-    except AuditError:
-        raise
-    except Exception as error:
-        raise trial_failure(where, head, builder, original.implementation, error) from error
