@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -255,13 +255,8 @@ def heatmap(
         pictures: The pictures that the report embeds; None to embed none.
     """
     names_of_units = names_of(check.unit_names)
-    unit, units = names_of_units.unit, names_of_units.units
     if instance is None or not instance.tokens:
-        note = (
-            f"measurements.parquet is not in this folder, so the {units} cannot be shown."
-            if file_absent
-            else f"measurements.parquet holds no {units} of this instance."
-        )
+        units = names_of_units.units
         return Heatmap(
             instance=instance_id,
             value=number(value),
@@ -270,45 +265,33 @@ def heatmap(
             tokens=0,
             shown_tokens=0,
             rows=(),
-            note=note,
+            note=f"measurements.parquet is not in this folder, so the {units} cannot be shown."
+            if file_absent
+            else f"measurements.parquet holds no {units} of this instance.",
             names=names_of_units,
         )
     available = set(measured)
     count = len(instance.tokens)
-    names = columns_to_show(check, available)
-    drawable: dict[str, Sequence[float | None]] = {}
-    notes = {}
-    for name in names:
-        values = instance.columns.get(name)
-        if name not in available:
-            notes[name] = "not measured in this run"
-        elif values is None or not any(v is not None and math.isfinite(v) for v in values):
-            notes[name] = "undefined for this instance"
-        elif len(values) != count:
-            notes[name] = f"has {plural(len(values), 'number')} for {names_of_units.count_of_units(count)}"
-        else:
-            drawable[name] = values
-    shown = positions(list(drawable.values()), count)
-    rows = [
-        token_row(name, drawable[name], instance.tokens, shown, unit)
-        if name in drawable
-        else TokenRow(name=KIND_NAMES.get(name, column_name(name)), hue=_hue(name), note=notes[name])
-        for name in names
-    ]
     layout: Literal["text", "picture", "timeline"] = "text"
     picture = None
     if len(instance.boxes) == count:
         layout, picture = "picture", (pictures or PictureStore()).of(instance.file, instance.file_sha256)
     elif len(instance.times) == count:
         layout = "timeline"
-    if layout != "text":
-        aspect = picture.aspect if picture else 1.0
-        rows = [
-            replace(row, placed=_placed(row.name, drawable[name], instance, layout, aspect))
-            if name in drawable
-            else row
-            for name, row in zip(names, rows, strict=True)
-        ]
+    names = columns_to_show(check, available)
+    notes = {name: _why_not_drawn(name, instance, available, names_of_units) for name in names}
+    drawable = {name: values for name in names if not notes[name] and (values := instance.columns.get(name))}
+    shown = positions(list(drawable.values()), count)
+    rows = []
+    for name in names:
+        if name in drawable:
+            row = token_row(name, drawable[name], instance.tokens, shown, names_of_units.unit)
+            if layout != "text":
+                aspect = picture.aspect if picture else 1.0
+                row = replace(row, placed=_placed(row.name, drawable[name], instance, layout, aspect))
+        else:
+            row = TokenRow(name=KIND_NAMES.get(name, column_name(name)), hue=_hue(name), note=notes[name])
+        rows.append(row)
     return Heatmap(
         layout=layout,
         picture=picture,
@@ -323,6 +306,18 @@ def heatmap(
         rows=tuple(rows),
         names=names_of_units,
     )
+
+
+def _why_not_drawn(name: str, instance: MeasuredInstance, available: Collection[str], names: UnitNames) -> str:
+    """Return why a column of an instance cannot be drawn; "" if it can."""
+    if name not in available:
+        return "not measured in this run"
+    values, count = instance.columns.get(name), len(instance.tokens)
+    if values is None or not any(v is not None and math.isfinite(v) for v in values):
+        return "undefined for this instance"
+    if len(values) != count:
+        return f"has {plural(len(values), 'number')} for {names.count_of_units(count)}"
+    return ""
 
 
 def _placed(
