@@ -93,6 +93,11 @@ def progress_bar(
         yield update
 
 
+def counted_from(before: int, report: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a function that adds `before` to the number that it is called with, and reports the sum."""
+    return lambda done: report(before + done)
+
+
 def _count(done: int, total: int | None, unit: str | Callable[[], str]) -> str:
     """Return a count such as "400 of 2,026 texts", or "400 texts" if the total is not known."""
     counted = unit if isinstance(unit, str) else unit()

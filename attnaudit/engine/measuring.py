@@ -31,7 +31,7 @@ from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of, sources_of
-from attnaudit.progress import ProgressCallback
+from attnaudit.progress import ProgressCallback, counted_from
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
@@ -246,7 +246,9 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
         measurer: ShardMeasurer, shards: Sequence[Shard], lengths: Sequence[int], report: Callable[[int], None]
     ) -> Iterator[ShardNumbers]:
         for shard, following in with_following(shards):
-            yield measurer.measure(shard, following=following, progress=progress, report=_after(shard.first, report))
+            yield measurer.measure(
+                shard, following=following, progress=progress, report=counted_from(shard.first, report)
+            )
 
     return run
 
@@ -254,11 +256,6 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
 def _places(rows: Sequence[Floats], width: int) -> Sequence[Floats]:
     """Return the (units, width) boxes or times of each instance; nothing if no instance has any."""
     return [row.reshape(-1, width) for row in rows] if any(len(row) for row in rows) else ()
-
-
-def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that adds `rows` to a number of rows, and reports the sum."""
-    return lambda done: report(rows + done)
 
 
 def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], list[int] | slice]:

@@ -19,6 +19,7 @@ from attnaudit.executors.shard_job import COST, Executor, MeasuredShard, ShardJo
 from attnaudit.formatting import listed
 from attnaudit.instances import ids_of
 from attnaudit.processes import replace_file, return_free_memory
+from attnaudit.progress import ProgressCallback, counted_from
 
 if TYPE_CHECKING:
     from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
@@ -324,7 +325,7 @@ class StoredShardRunner:
         *,
         executor: Executor | None,
         job: Callable[[Sequence[int]], ShardJob],
-        progress: Callable[[int, int | None, str], None] | None,
+        progress: ProgressCallback | None,
         chosen: Callable[[int], bool] | None = None,
     ) -> None:
         self.folder: ShardFolder | None = None
@@ -386,7 +387,7 @@ class StoredShardRunner:
                 self._executor.run(self._job(lengths), remaining, store)
             return
         for shard, following in with_following(shards[i] for i in missing):
-            report_rows = _after(done, report)
+            report_rows = counted_from(done, report)
             numbers = measurer.measure(shard, following=following, progress=self._progress, report=report_rows)
             store(measured_shard(shard.index, numbers))
             return_free_memory(libraries=False)
@@ -406,11 +407,6 @@ class StoredShardRunner:
             )
         done = 0
         for shard, following in with_following(shards):
-            report_rows = _after(done, report)
+            report_rows = counted_from(done, report)
             yield measurer.measure(shard, following=following, progress=self._progress, report=report_rows)
             done += len(shard.instances)
-
-
-def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that reports a number of rows in addition to the rows before them."""
-    return lambda done: report(rows + done)
