@@ -166,7 +166,7 @@ def _has_rows(path: Path) -> bool:
 
 
 def _split_of(path: Path) -> str:
-    """Return the split to which the name of a file assigns it; "" if the name does not tell."""
+    """Return the split to which the name of a file assigns it; "" if the name does not say."""
     if found := _PART_OF_SPLIT.fullmatch(path.name):
         return found[1]
     return path.stem if path.stem.lower() in _SPLITS else ""

@@ -93,8 +93,8 @@ def summary(run: RunRecord, *, report: str) -> str:
     decision = " ".join([f"**{VERDICT_SYMBOLS[decided.state]} {first}**", *others])
     texts = (*decided.notes_below_lead, *decided.causes, *remedies_in_short(run))
     notes = [f"{escape(text, LONGEST_REASON)}\n" for text in texts]
-    told, lines = (notes[:1], notes[1:]) if run.problem else ([], notes)  # a problem comes first among the notes
-    top = ["## Attention audit", "", decision, "", *told, *_comparison_lines(comparisons, several)]
+    problem, lines = (notes[:1], notes[1:]) if run.problem else ([], notes)  # a problem comes first among the notes
+    top = ["## Attention audit", "", decision, "", *problem, *_comparison_lines(comparisons, several)]
     top += _blocking_lines(run)
     lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
     lines += [

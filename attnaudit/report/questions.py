@@ -107,8 +107,8 @@ def notes_below_lead(run: RunRecord) -> list[str]:
     gate = leading_gate(run)
     if gate is None or not lead(run):
         return policy_notes(run)
-    told = [blocking for _, blocking in _blocked_questions(run) if blocking == [gate]]
-    repeated = {f"{_asked(gate, run)} {_answer(run, blocking)}" for blocking in told}
+    by_lead = [blocking for _, blocking in _blocked_questions(run) if blocking == [gate]]
+    repeated = {f"{_asked(gate, run)} {_answer(run, blocking)}" for blocking in by_lead}
     rest = [note for note in policy_notes(run) if note not in repeated]
     return [gate.in_words, *rest] if repeated and gate.in_words else rest
 

@@ -134,7 +134,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
         elif path.is_file():
             if path.suffix.lower() not in DATA_SUFFIXES:
                 raise DataError(
-                    f"--data {name}: the suffix '{path.suffix}' does not tell the format. Expected one of "
+                    f"--data {name}: the suffix '{path.suffix}' is not supported. Expected one of "
                     f"{', '.join(DATA_SUFFIXES)} with the columns text and label, and query if the model reads two "
                     "texts."
                 )

@@ -73,8 +73,9 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
 
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
-    told = gate or record.verdict == "informational"
-    name = terminal_safe(record.check if told else f"{record.check} (informational)")
+    # A verdict "informational" is in the first column already.
+    remark = "" if gate or record.verdict == "informational" else " (informational)"
+    name = terminal_safe(f"{record.check}{remark}")
     references = [
         terminal_safe(f"{reference_name(record, one)} {plain_number(one.value)}")
         for one in record.references

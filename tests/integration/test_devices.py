@@ -68,7 +68,7 @@ def test_the_demo_model() -> None:
 
 
 @pytest.mark.parametrize("outputs", slow_except([1, 3], [3]))
-def test_a_model_of_ones_own(outputs: int) -> None:
+def test_a_custom_model(outputs: int) -> None:
     compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
 
 

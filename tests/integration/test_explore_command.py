@@ -22,7 +22,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that a browser was told to open. A browser that opened none is not there."""
+    """The addresses to open in a browser. Opening the page of the instance r2 fails, as on a machine without one."""
     found: list[str] = []
     monkeypatch.setattr(
         webbrowser, "open", lambda address: bool(found.append(address) or "#instance=r2" not in address)
@@ -75,9 +75,9 @@ def test_a_folder_that_does_not_exist_is_refused_with_similar_ones(
     words = ["baseline", "accept", given] if command == "baseline" else [command, given]
     assert cli.main([*words, *others.get(command, [])]) in (1, 2)
     captured = capsys.readouterr()
-    told = [line for line in (captured.out + captured.err).splitlines() if "Did you mean" in line]
-    assert len(told) == 1  # verify adds a line with the number of reasons
-    assert f"{given}: there is no such folder. Did you mean '{run_folder.parent}'" in told[0]
+    suggestions = [line for line in (captured.out + captured.err).splitlines() if "Did you mean" in line]
+    assert len(suggestions) == 1  # verify adds a line with the number of reasons
+    assert f"{given}: there is no such folder. Did you mean '{run_folder.parent}'" in suggestions[0]
 
 
 @pytest.mark.parametrize(

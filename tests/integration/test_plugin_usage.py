@@ -31,7 +31,7 @@ def pytest_unconfigure(config):
         ),
         (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
         (["--model", "tiny", "--data", "rowz"], "*--data rowz: there is no such file*Did you mean 'rows'?*"),
-        (["--model", "tiny", "--data", "test_audit.py"], "*the suffix '.py' does not tell the format*.jsonl*"),
+        (["--model", "tiny", "--data", "test_audit.py"], "*the suffix '.py' is not supported*.jsonl*"),
         (["--model", "tiny", "--audit-device", "mps"], "*--audit-device mps: Metal has no float64*--audit-device cpu*"),
         (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda or cuda:N*"),
         (["--model", "tiny", "--audit-max-instances", "0"], "*--audit-max-instances 0: expected 1 or more*"),

@@ -101,8 +101,8 @@ def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path:
     options = ("--model", "demo", "--audit-max-instances", "40", *workers)
     done = run_module("pytest", "test_mine.py", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stdout
-    told = r"fail +Is it used\? No: mean TVD 0\.\d+ \[[^]]*\], required at least 0\.900, n=40"
-    assert re.search(told, " ".join(done.stdout.split())), done.stdout
+    expected = r"fail +Is it used\? No: mean TVD 0\.\d+ \[[^]]*\], required at least 0\.900, n=40"
+    assert re.search(expected, " ".join(done.stdout.split())), done.stdout
     assert "tying" not in done.stdout  # The policy does not say that this helps models of other families.
     shown = " ".join(done.stdout.split())
     assert "demo: the policy 'mine' was not validated on this family of models (pooled attention, bilstm" in shown

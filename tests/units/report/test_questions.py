@@ -67,8 +67,8 @@ def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
 
 def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
     failed = run(blocks=True)
-    told = {"when_failed": "Attention is barely used", "in_words": "It hardly moves."}
-    gate = msgspec.structs.replace(failed.checks[0], **told)
+    texts = {"when_failed": "Attention is barely used", "in_words": "It hardly moves."}
+    gate = msgspec.structs.replace(failed.checks[0], **texts)
     headlines = {}
     for verdict in ("fail", "inconclusive", "undefined"):
         checks = [msgspec.structs.replace(gate, verdict=verdict), failed.checks[1]]

@@ -75,7 +75,7 @@ def test_only_what_is_near_a_gap_is_encoded_again(name: str, each: int) -> None:
 
 
 def pair(name: str, **changes: object) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter]:
-    """The same model, told of its reach and not."""
+    """The same model, with and without the argument `reach`."""
     torch.manual_seed(1)
     encoder = {"near": Narrow, "far": CNN, "token alone": MLP}[name](6, 10)
     parts: dict[str, object] = {"encoder": encoder, "attention": Attention(), **changes}
@@ -118,9 +118,9 @@ def test_the_suite_tries_the_reach(name: str) -> None:
 
 def test_the_suite_finds_a_reach_that_is_too_short() -> None:
     far = pair("far")[1]
-    told = adapter(2, encoder=far.encoder, attention=far.attention, reach=1)
+    too_short = adapter(2, encoder=far.encoder, attention=far.attention, reach=1)
     with pytest.raises(AdapterError, match=r"logits_without: .* it must be the largest distance"):
-        check_adapter(told, dataset().instances)
+        check_adapter(too_short, dataset().instances)
 
 
 def test_the_suite_names_reach_if_a_packed_recurrent_encoder_raises_an_error() -> None:

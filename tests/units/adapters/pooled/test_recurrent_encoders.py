@@ -106,7 +106,7 @@ def test_influences_are_gradients_of_the_norms_of_states(
 
 
 def pair(**changes: Any) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter]:
-    """The same model, told of its LSTM and not."""
+    """The same model, with and without the argument `lstm`."""
     torch.manual_seed(1)
     encoder = Encoder()
     return adapter(2, encoder=encoder, lstm=encoder.rnn, **changes), adapter(2, encoder=encoder, **changes)
