@@ -38,8 +38,8 @@ def counted_size(size: float, tolerance: float) -> float:
     """Return the size by which differences of logits are divided before they are compared with the tolerance.
 
     Args:
-        size: the typical absolute value of the logits.
-        tolerance: the result of `tolerance`.
+        size: The typical absolute value of the logits.
+        tolerance: The result of `tolerance`.
 
     Returns:
         The size, but at least `SMALLEST_SIZE`, or 100 times the size if that is smaller. The difference is then at most

@@ -22,7 +22,7 @@ class _Key(ISeedSequence):
     """The key of a Philox generator.
 
     Args:
-        key: an integer from 0 to 2^64 - 1.
+        key: An integer from 0 to 2^64 - 1.
     """
 
     def __init__(self, key: int) -> None:

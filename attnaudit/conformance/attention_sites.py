@@ -219,7 +219,7 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
     """Describe which keys a query may attend to.
 
     Raises:
-        BrokenContractError: the attention has a causal or sliding-window structure that the mask lacks. At some
+        BrokenContractError: The attention has a causal or sliding-window structure that the mask lacks. At some
             distances between query and key, the mask allows attention although all weights are zero. At all other
             distances that it allows, no weight is zero.
     """

@@ -167,7 +167,7 @@ def require_close(
         at: Where the tensors differ, such as "at 'layer.0' alone", for the error message; "" to name no place.
 
     Raises:
-        BrokenContractError: the difference is above the tolerance, the shapes differ, or a difference is NaN.
+        BrokenContractError: The difference is above the tolerance, the shapes differ, or a difference is NaN.
     """
     difference = gap(actual, expected)
     if not difference <= tolerance:

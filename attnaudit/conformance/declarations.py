@@ -156,7 +156,7 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
     If the reading names no stack, the model must have only one stack.
 
     Raises:
-        BrokenContractError: the model does not have the named stack, or the reading names no stack although the model
+        BrokenContractError: The model does not have the named stack, or the reading names no stack although the model
             has several. Or the layers of the stack are not numbered from 0, or the stack does not attend to the text.
     """
     stacks = {

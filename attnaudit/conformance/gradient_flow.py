@@ -32,7 +32,7 @@ def _require_finite_gradient(e: Examples, gradient: Tensor) -> None:
     """Check that the gradient (B, T, d) at the embeddings is finite. The logits are: a basic check tests them.
 
     Raises:
-        BrokenContractError: it is not finite. The message names the first row.
+        BrokenContractError: It is not finite. The message names the first row.
     """
     bad = ~gradient.isfinite().flatten(1).all(1)
     if bool(bad.any()):

@@ -71,7 +71,7 @@ def parametrize_with_checks(
         quick: Whether to run only the quick suite.
 
     Raises:
-        CheckError: a model is neither an adapter nor a function, two models have the same name, an expected failure
+        CheckError: A model is neither an adapter nor a function, two models have the same name, an expected failure
             names an unknown model or check, or an expected failure has no reason.
     """
     import pytest

@@ -236,7 +236,7 @@ def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries
         changes the logits.
 
     Raises:
-        BrokenContractError: the logits change by more than `LARGEST_RESIDUE` allows.
+        BrokenContractError: The logits change by more than `LARGEST_RESIDUE` allows.
     """
     allowed = _rows(e.allowed(site), queries)
     generator = torch.Generator().manual_seed(0)

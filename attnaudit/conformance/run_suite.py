@@ -23,9 +23,9 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
         One result per check that applies. The outcome of each is "pass".
 
     Raises:
-        AdapterError: a check fails. The message lists the failed checks and says how to fix the adapter. If a basic
+        AdapterError: A check fails. The message lists the failed checks and says how to fix the adapter. If a basic
             check fails, the checks after it are not run.
-        DataError: the model cannot read an instance.
+        DataError: The model cannot read an instance.
     """
     results: list[ConformanceResult] = []
     cause: BaseException | None = None
@@ -60,7 +60,7 @@ def full(
 
     Raises:
         CheckError: `expected` names an unknown check or gives no reason.
-        DataError: the model cannot read an instance.
+        DataError: The model cannot read an instance.
     """
     return [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
 
@@ -83,9 +83,9 @@ def check_adapter(
         One result per check. The outcome of each is "pass" or "skip" (see `full`).
 
     Raises:
-        AdapterError: a check fails. The message lists the failed checks and says how to fix the adapter.
+        AdapterError: A check fails. The message lists the failed checks and says how to fix the adapter.
         CheckError: `expected` names an unknown check or gives no reason.
-        DataError: the model cannot read an instance.
+        DataError: The model cannot read an instance.
     """
     results = [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
     _raise_failed(results, f"{type(adapter).__name__} breaks the adapter contract", None)

@@ -139,7 +139,7 @@ class Subject:
         Only models around which attnaudit itself has wrapped an adapter are tested.
 
         Raises:
-            AdapterError: the results differ.
+            AdapterError: The results differ.
         """
         adapter = self.examples.adapter
         if not self._repeats and isinstance(adapter, RepeatedAdapter):
@@ -173,10 +173,10 @@ class Case:
             One sentence about the result.
 
         Raises:
-            BrokenContractError: the adapter breaks the contract or raises an exception.
-            NotTriedError: the check was not run, because a basic check fails.
-            NotSelectedError: the check does not apply to the adapter.
-            AuditError: there is a problem that is not the adapter's fault, such as invalid data, or a model whose
+            BrokenContractError: The adapter breaks the contract or raises an exception.
+            NotTriedError: The check was not run, because a basic check fails.
+            NotSelectedError: The check does not apply to the adapter.
+            AuditError: There is a problem that is not the adapter's fault, such as invalid data, or a model whose
                 results change when the same texts run again.
         """
         try:
@@ -216,7 +216,7 @@ class Case:
         also "skip" if the check does not apply or was not run.
 
         Raises:
-            AuditError: there is a problem that is not the adapter's fault, such as invalid data.
+            AuditError: There is a problem that is not the adapter's fault, such as invalid data.
         """
         try:
             detail = self.run()

@@ -30,20 +30,20 @@ class AssembledShards:
     """The numbers of all n rows. Add the shards in the order of their rows.
 
     Args:
-        n: number of rows of the whole data set.
+        n: Number of rows of the whole data set.
 
     Attributes:
-        folder: the temporary folder of the files; None if all numbers are in memory.
+        folder: The temporary folder of the files; None if all numbers are in memory.
         predicted: (n,) predicted class indices.
-        summaries: the summaries of the attention of each instance.
-        scalars: column name -> (n,) numbers; NaN where undefined.
-        facts: name -> a short text that says how something was measured.
-        per_token: names of the vector columns with one number per real unit.
-        shared: names of the columns that do not depend on the reading.
-        passes: kind of work -> how often it was done.
-        batch_size: the largest number of instances in a batch.
-        repeated_rows: the number of instances that ran a second time.
-        repeated_difference: the largest difference between the two results of these instances.
+        summaries: The summaries of the attention of each instance.
+        scalars: Column name -> (n,) numbers; NaN where undefined.
+        facts: Name -> a short text that says how something was measured.
+        per_token: Names of the vector columns with one number per real unit.
+        shared: Names of the columns that do not depend on the reading.
+        passes: Kind of work -> how often it was done.
+        batch_size: The largest number of instances in a batch.
+        repeated_rows: The number of instances that ran a second time.
+        repeated_difference: The largest difference between the two results of these instances.
     """
 
     @temporary_files()

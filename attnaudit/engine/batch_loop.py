@@ -32,20 +32,20 @@ def run_in_batches(
 
     Args:
         run: (indices of instances, token budget) -> None. It runs these instances as one batch.
-        instances: all instances of the data set.
-        positions: indices of the instances to run.
+        instances: All instances of the data set.
+        positions: Indices of the instances to run.
         widths: (n,) number of tokens of every instance.
-        device: the device of the model.
-        budget: largest number of tokens (rows × padded length) in one batch. A batch always has at least one row.
-        most: largest number of rows in one batch; None for no limit.
-        per_pass: as in `sizes_of_batches`.
-        report: called after every batch with the number of finished instances; None to report no progress.
+        device: The device of the model.
+        budget: Largest number of tokens (rows × padded length) in one batch. A batch always has at least one row.
+        most: Largest number of rows in one batch; None for no limit.
+        per_pass: As in `sizes_of_batches`.
+        report: Called after every batch with the number of finished instances; None to report no progress.
 
     Returns:
         The largest number of rows in one batch.
 
     Raises:
-        AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+        AuditError: The model or a measure raised an error, or there is not enough memory for a single instance. The
             message names the row.
     """
     remaining = sorted(positions, key=lambda i: (-widths[i], instances[i].id))

@@ -27,8 +27,8 @@ class ColumnStore:
     `shared`.
 
     Args:
-        n: number of instances in the shard.
-        first: index of the first instance of the shard in the whole data set.
+        n: Number of instances in the shard.
+        first: Index of the first instance of the shard in the whole data set.
     """
 
     def __init__(self, n: int, first: int) -> None:
@@ -47,7 +47,7 @@ class ColumnStore:
         """Store the columns that a measure returned for a batch. Their names are extended by the reading.
 
         Raises:
-            CheckError: a column does not have the shape that `Columns` requires.
+            CheckError: A column does not have the shape that `Columns` requires.
         """
         positions = np.array(batch.positions) - self.first
         real = batch.real_on_cpu
@@ -80,7 +80,7 @@ class ColumnStore:
         """Require that no other measure has returned a column of the same name, which would replace its numbers.
 
         Raises:
-            CheckError: another measure has.
+            CheckError: Another measure has.
         """
         for name in names:
             other = self._measure_of.setdefault(named(name, planned.reading), planned.name)
@@ -101,7 +101,7 @@ class ColumnStore:
         """Return the rows of several batches in the order of the instances. Instances without a row have no values.
 
         Args:
-            batches: the positions of the instances of each batch, and their rows.
+            batches: The positions of the instances of each batch, and their rows.
         """
         positions = np.concatenate([positions for positions, _ in batches])
         latest = np.full(self.n, -1)
@@ -120,11 +120,11 @@ def require_columns(columns: object, planned: PlannedMeasure) -> None:
     A check sees only the columns that are named after the measures that it needs.
 
     Args:
-        columns: what the measure returned for a batch.
-        planned: the measure.
+        columns: What the measure returned for a batch.
+        planned: The measure.
 
     Raises:
-        CheckError: the measure returned something else, or a column has another name.
+        CheckError: The measure returned something else, or a column has another name.
     """
     name = planned.measure.name
     if not isinstance(columns, Columns):
@@ -145,12 +145,12 @@ def _require_shapes(columns: Columns, planned: PlannedMeasure, batch: tuple[int,
     """Require one row of numbers per instance, because a single number would be copied to all instances.
 
     Args:
-        columns: the columns of a batch.
-        planned: the measure that returned them.
-        batch: the numbers of instances and of tokens.
+        columns: The columns of a batch.
+        planned: The measure that returned them.
+        batch: The numbers of instances and of tokens.
 
     Raises:
-        CheckError: a column has another shape.
+        CheckError: A column has another shape.
     """
     rows, tokens = batch
     for kind, dimensions, described in (

@@ -14,11 +14,11 @@ class Columns:
     """Columns of one batch of B instances, padded to T tokens.
 
     Attributes:
-        scalars: column name -> (B,) one number per instance.
-        tokens: column name -> (B, T) one number per unit (a token or a word). Only the numbers of real units are kept.
-        vectors: column name -> (B, L) L numbers per instance.
-        facts: name -> a short text that says how something was measured, such as "adversarial.method" -> "exact".
-        states: name -> B arrays, one per instance, that `StatefulMeasure.finish` reads from `Measurements.states`. They
+        scalars: Column name -> (B,) one number per instance.
+        tokens: Column name -> (B, T) one number per unit (a token or a word). Only the numbers of real units are kept.
+        vectors: Column name -> (B, L) L numbers per instance.
+        facts: Name -> a short text that says how something was measured, such as "adversarial.method" -> "exact".
+        states: Name -> B arrays, one per instance, that `StatefulMeasure.finish` reads from `Measurements.states`. They
             are not results: no check sees them, and they are kept on disk only until `finish` reads them. The arrays
             must have the same data type, and their shapes may differ only in the first dimension.
     """

@@ -35,13 +35,13 @@ class Request:
     """The request that the engine passes to a measure for one batch.
 
     Attributes:
-        name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
+        name: The need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
             after it: the name itself, or the name with a suffix such as ".tau".
-        argument: the part of the name after the first dot, as the measure's parser returns it; None if the measure has
+        argument: The part of the name after the first dot, as the measure's parser returns it; None if the measure has
             no parser.
-        required: the columns of the other measures that this measure lists in its `requires`.
-        lacking: the optional capabilities that the adapter does not have.
-        views: the batch under each reading for which the same measure is computed. A measure can compute the results
+        required: The columns of the other measures that this measure lists in its `requires`.
+        lacking: The optional capabilities that the adapter does not have.
+        views: The batch under each reading for which the same measure is computed. A measure can compute the results
             of several readings in the same passes, and keep those of other readings in their `memo`.
     """
 
@@ -59,14 +59,14 @@ class StatefulMeasure(ABC):
     calls `finish` once, in the process that judges.
 
     Args:
-        name: the need, as in `Request.name`.
-        argument: the parsed argument, as in `Request.argument`.
+        name: The need, as in `Request.name`.
+        argument: The parsed argument, as in `Request.argument`.
         lengths: (n,) number of real units of every instance, in the order of `Measurements.instances`; empty if
             `uses_lengths` is False.
 
     Attributes:
-        uses_lengths: whether the measure uses `lengths`. All texts are then encoded before the first batch.
-        keeps_rows: whether the object keeps numbers of the rows from `compute` until `finish`. All rows are then
+        uses_lengths: Whether the measure uses `lengths`. All texts are then encoded before the first batch.
+        keeps_rows: Whether the object keeps numbers of the rows from `compute` until `finish`. All rows are then
             measured in one process, and such an audit cannot be resumed. False if `finish` uses only the columns and
             the states that `compute` returned.
     """
@@ -116,19 +116,19 @@ class Measure:
     """A declared measure together with its argument. Each need of a check stands for one such measure.
 
     Attributes:
-        name: the need, with the argument in its canonical form.
-        argument: the parsed argument.
-        requires: needs of other measures whose columns this measure reads.
-        capabilities: adapter capabilities without which the measure is refused.
-        optional_capabilities: adapter capabilities without which some or all columns of the measure are undefined.
-        gradients: whether the measure differentiates through the clean pass.
-        depends_on_reading: whether the columns differ between readings. If not, one measurement serves all readings.
-        one_site: whether the measure needs a reading of a single attention site. Rollout is then refused, because it
+        name: The need, with the argument in its canonical form.
+        argument: The parsed argument.
+        requires: Needs of other measures whose columns this measure reads.
+        capabilities: Adapter capabilities without which the measure is refused.
+        optional_capabilities: Adapter capabilities without which some or all columns of the measure are undefined.
+        gradients: Whether the measure differentiates through the clean pass.
+        depends_on_reading: Whether the columns differ between readings. If not, one measurement serves all readings.
+        one_site: Whether the measure needs a reading of a single attention site. Rollout is then refused, because it
             combines all layers.
-        early: whether the measure is computed before the measures that are not early, because its passes also give
+        early: Whether the measure is computed before the measures that are not early, because its passes also give
             results that these need.
-        uses_lengths: see `StatefulMeasure`.
-        keeps_rows: see `StatefulMeasure`.
+        uses_lengths: See `StatefulMeasure`.
+        keeps_rows: See `StatefulMeasure`.
         create: (name, argument, lengths) -> the object that computes the measure during one audit.
     """
 
@@ -209,7 +209,7 @@ class MeasureDeclaration:
             text: The text of the need after its first dot; "" if there is none.
 
         Raises:
-            CheckError: the argument is invalid, or the declaration names an unknown capability.
+            CheckError: The argument is invalid, or the declaration names an unknown capability.
         """
         argument = None
         if self.parse_argument is not None:
@@ -274,27 +274,27 @@ def measure(
     functions that return the value for a parsed argument.
 
     Args:
-        name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
-        argument: a function that parses the rest of the need: "meister.inputs" in the example, or "" if there is none.
+        name: The first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
+        argument: A function that parses the rest of the need: "meister.inputs" in the example, or "" if there is none.
             It raises CheckError if the text is invalid. If None, the measure takes no argument.
-        canonical: a function that returns the canonical text of the parsed argument. It is needed only if the same
+        canonical: A function that returns the canonical text of the parsed argument. It is needed only if the same
             argument can be written in several ways.
-        requires: needs of other measures whose columns the measure reads.
-        capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
-        optional_capabilities: adapter capabilities without which the measure leaves columns undefined.
+        requires: Needs of other measures whose columns the measure reads.
+        capabilities: Adapter capabilities without which the measure is refused, such as ("deletion",).
+        optional_capabilities: Adapter capabilities without which the measure leaves columns undefined.
             `request.lacking` names those that the adapter lacks.
-        gradients: whether the measure differentiates through the clean pass. It then also needs the capability
+        gradients: Whether the measure differentiates through the clean pass. It then also needs the capability
             "differentiable".
-        depends_on_reading: whether the columns differ between readings of the model's attention.
-        one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
-        early: whether the measure is computed before the measures that are not early, because its passes also give
+        depends_on_reading: Whether the columns differ between readings of the model's attention.
+        one_site: Whether the measure needs a reading of a single attention site. It is then refused under rollout.
+        early: Whether the measure is computed before the measures that are not early, because its passes also give
             results that these need. An early measure reads no columns of other measures.
 
     Returns:
         A decorator, which replaces the function or class with its declaration.
 
     Raises:
-        CheckError: the name is missing.
+        CheckError: The name is missing.
     """
     if not isinstance(name, str):
         raise CheckError(f'measure: found {name!r}; expected a name. Write @attnaudit.measures.measure("name").')

@@ -28,8 +28,8 @@ class EncodingAhead:
         """Begin to encode a shard. `take` returns the result.
 
         Args:
-            index: the number of the shard.
-            encode: encodes it. If it raises an error, `take` raises this error.
+            index: The number of the shard.
+            encode: Encodes it. If it raises an error, `take` raises this error.
         """
         self.wait()
         if self._thread is None:

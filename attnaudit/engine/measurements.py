@@ -36,36 +36,36 @@ class Measurements:
     """The measured numbers of n instances. The instances are sorted by id.
 
     Attributes:
-        model: name of the model.
-        data: name of the data set.
-        seed: seed of the audit.
-        classes: class names in the order of the logits.
-        instances: the n instances, sorted by id.
-        sources: the name of the group to which each instance belongs when groups are resampled. See
+        model: Name of the model.
+        data: Name of the data set.
+        seed: Seed of the audit.
+        classes: Class names in the order of the logits.
+        instances: The n instances, sorted by id.
+        sources: The name of the group to which each instance belongs when groups are resampled. See
             `attnaudit.engine.merged_sources.merged_sources`.
-        tokens: the real units (tokens or words) of each instance, as strings.
+        tokens: The real units (tokens or words) of each instance, as strings.
         labels: (n,) class indices; -1 for instances without a label.
         predicted: (n,) predicted class indices.
-        scalars: column name -> (n,) numbers; NaN where undefined.
-        vectors: column name -> n arrays, one per instance. If there are many instances, they are in a file.
-        per_token: names of the vector columns with one number per real unit.
-        tables: name -> an array that a measure computed from the whole data set. If its entries belong to single
+        scalars: Column name -> (n,) numbers; NaN where undefined.
+        vectors: Column name -> n arrays, one per instance. If there are many instances, they are in a file.
+        per_token: Names of the vector columns with one number per real unit.
+        tables: Name -> an array that a measure computed from the whole data set. If its entries belong to single
             instances or tokens, the table "<measure>.instances" has the index of each entry's instance.
-        facts: name -> a short text that says how something was measured.
-        states: name -> n arrays, which `compute` of a measure returned and its `finish` reads. Empty afterwards.
-        keep_alive: objects that must live as long as the columns and tables, such as the temporary folder of their
+        facts: Name -> a short text that says how something was measured.
+        states: Name -> n arrays, which `compute` of a measure returned and its `finish` reads. Empty afterwards.
+        keep_alive: Objects that must live as long as the columns and tables, such as the temporary folder of their
             files.
-        shared: names of the columns that do not depend on the reading.
-        readings: a reading that a check names -> the single readings that it stands for in this model. The names of
+        shared: Names of the columns that do not depend on the reading.
+        readings: A reading that a check names -> the single readings that it stands for in this model. The names of
             columns contain single readings. "" is the model's own reading.
-        own_reading: the text form of the model's own reading; "" for a model with a single row of attention weights.
-        unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
-        no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If it is
+        own_reading: The text form of the model's own reading; "" for a model with a single row of attention weights.
+        unseen_mixers: The modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
+        no_decision: Why values that need decisions are undefined, as a clause; "" if the output is a decision. If it is
             not a decision, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
-        boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the picture's width
+        boxes: For each instance, (units, 4) x, y, width and height of each unit, as fractions of the picture's width
             and height. Empty if the units are not parts of a picture.
-        unit_names: the names of the units and rows for texts.
-        times: for each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not
+        unit_names: The names of the units and rows for texts.
+        times: For each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not
             parts of a recording.
     """
 
@@ -217,7 +217,7 @@ class Measurements:
         A check must not read other columns, because they exist only if another check of the run needs them.
 
         Args:
-            measures: names of measures with their arguments, without readings.
+            measures: Names of measures with their arguments, without readings.
         """
 
         def name_if_declared(name: str) -> str | None:
@@ -248,7 +248,7 @@ class Measurements:
         """Return the single readings that a reading stands for in this model. "" is the model's own reading.
 
         Raises:
-            CheckError: nothing was measured under this reading.
+            CheckError: Nothing was measured under this reading.
         """
         if not reading:
             return [""]
@@ -267,7 +267,7 @@ class Measurements:
         """Return a scalar column (n,).
 
         Raises:
-            CheckError: there is no such column. The message suggests similar names.
+            CheckError: There is no such column. The message suggests similar names.
         """
         try:
             return self.scalars[name]
@@ -278,7 +278,7 @@ class Measurements:
         """Return a vector column, which has one array per instance.
 
         Raises:
-            CheckError: there is no such column. The message suggests similar names.
+            CheckError: There is no such column. The message suggests similar names.
         """
         try:
             return self.vectors[name]
@@ -289,7 +289,7 @@ class Measurements:
         """Return a table.
 
         Raises:
-            CheckError: there is no such table. The message suggests similar names.
+            CheckError: There is no such table. The message suggests similar names.
         """
         try:
             return self.tables[name]

@@ -66,36 +66,36 @@ def measure(
     `attnaudit.engine.repeated_pass`).
 
     Args:
-        adapter: the model.
-        dataset: the instances.
-        needs: the needs of the checks: names of measures with their arguments, with or without a reading.
-        model: name of the model, for messages and records.
-        seed: seed of all random numbers.
+        adapter: The model.
+        dataset: The instances.
+        needs: The needs of the checks: names of measures with their arguments, with or without a reading.
+        model: Name of the model, for messages and records.
+        seed: Seed of all random numbers.
         labels: (n,) class indices in the order of `dataset.instances`, -1 for instances without a label; None if no
             instance has a label.
-        device: the device to measure on.
-        batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
+        device: The device to measure on.
+        batch_tokens: Largest number of tokens in one forward pass; None for the default of the device.
         unit: "tokens", "words" or "sources". With "words", the tokens of a word are one unit; with "sources", those of
             a passage.
-        progress: called before the first batch, after every batch, and during batches that take long; None to report no
+        progress: Called before the first batch, after every batch, and during batches that take long; None to report no
             progress.
-        worker: name of the process, for the record.
-        sha256: the hash that the parameters must have before measuring, such as `LoadedModel.sha256`; None to accept
+        worker: Name of the process, for the record.
+        sha256: The hash that the parameters must have before measuring, such as `LoadedModel.sha256`; None to accept
             any parameters. In both cases, the hash must be the same after measuring.
-        rows_before: number of rows that earlier calls measured, if later calls may measure more; progress then has no
+        rows_before: Number of rows that earlier calls measured, if later calls may measure more; progress then has no
             total. None if this call measures all rows.
-        run_shards: measures the shards, for example in other processes; None to measure them in this process.
+        run_shards: Measures the shards, for example in other processes; None to measure them in this process.
 
     Returns:
         The measurements, with the instances sorted by id; and a record of the time and the passes that measuring took.
 
     Raises:
-        CheckError: a need is invalid.
-        DataError: the data set is empty, or a row cannot be measured. The message names the row.
-        AdapterError: the model cannot be audited, lacks a capability, or gives invalid logits or attention.
-        ChangedModelError: the parameters or the mode of the model changed, or the model gives other results when the
+        CheckError: A need is invalid.
+        DataError: The data set is empty, or a row cannot be measured. The message names the row.
+        AdapterError: The model cannot be audited, lacks a capability, or gives invalid logits or attention.
+        ChangedModelError: The parameters or the mode of the model changed, or the model gives other results when the
             same rows run again.
-        AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+        AuditError: The model or a measure raised an error, or there is not enough memory for a single instance. The
             message names the row.
     """
     started = time.perf_counter()
@@ -199,7 +199,7 @@ def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> Seque
     If there are not many instances, the measurer keeps the encoded instances until it measures the shards.
 
     Raises:
-        DataError: an instance cannot be encoded. The message names the row.
+        DataError: An instance cannot be encoded. The message names the row.
     """
     if not measurer.uses_lengths and (len(instances) > ROWS_IN_MEMORY or measurer.encodes_ahead):
         return []
@@ -212,7 +212,7 @@ class Shards(Sequence[Shard]):
     """The shards of a data set. They depend on its rows only, and never on the processes that measure them.
 
     Args:
-        instances: the instances, sorted by id.
+        instances: The instances, sorted by id.
     """
 
     def __init__(self, instances: Sequence[Instance]) -> None:
@@ -239,7 +239,7 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
     """Return a runner that measures one shard after the other in this process.
 
     Args:
-        progress: called during batches that take long; None to report no progress.
+        progress: Called during batches that take long; None to report no progress.
     """
 
     def run(
@@ -286,7 +286,7 @@ def _repeat_over_shards(
     measured with another model.
 
     Raises:
-        ChangedModelError: the results of a row differ.
+        ChangedModelError: The results of a row differ.
     """
     chosen = sorted(rows_to_repeat(ids_of(instances), 0, measurer.seed))
     rows = [instances[i] for i in chosen]
@@ -352,7 +352,7 @@ def unit_names(capabilities: Capabilities, unit: Unit) -> UnitNames:
     """Return the names of the units and rows of an audit.
 
     Args:
-        capabilities: the capabilities of the adapter.
+        capabilities: The capabilities of the adapter.
         unit: "tokens", "words" or "sources".
     """
     if unit == "sources":
@@ -364,10 +364,10 @@ def _notes(measurements: Measurements, unit: Unit, capabilities: Capabilities, *
     """Return sentences for the report that say how the numbers were computed.
 
     Args:
-        measurements: the measurements.
+        measurements: The measurements.
         unit: "tokens", "words" or "sources".
-        capabilities: the capabilities of the adapter.
-        repeated: number of texts whose tokens are the same as those of an earlier text.
+        capabilities: The capabilities of the adapter.
+        repeated: Number of texts whose tokens are the same as those of an earlier text.
     """
     names, notes = measurements.unit_names, []
     units, rows = unit if names == TOKENS_OF_TEXTS else names.units, names.rows

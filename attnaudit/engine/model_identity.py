@@ -17,8 +17,8 @@ class ModelIdentity:
     """The properties of a model that must not change while it is measured.
 
     Attributes:
-        sha256: the SHA-256 hash of all parameters and persistent buffers. See `attnaudit.adapters.loading.fingerprint`.
-        training: the names of the modules that are in training mode.
+        sha256: The SHA-256 hash of all parameters and persistent buffers. See `attnaudit.adapters.loading.fingerprint`.
+        training: The names of the modules that are in training mode.
     """
 
     sha256: str
@@ -29,7 +29,7 @@ def identity_of(adapter: ModelAdapter) -> ModelIdentity:
     """Return the identity of a model in its current state.
 
     Raises:
-        AdapterError: a tensor is on the meta device.
+        AdapterError: A tensor is on the meta device.
     """
     training = {
         f"{type(owner).__name__}{'.' if name else ''}{name} ({type(module).__name__})"
@@ -44,7 +44,7 @@ def refuse_changed_model(before: ModelIdentity, after: ModelIdentity) -> None:
     """Compare the identity of a model at two times in an audit.
 
     Raises:
-        ChangedModelError: a module switched between training and evaluation mode, or a parameter or persistent buffer
+        ChangedModelError: A module switched between training and evaluation mode, or a parameter or persistent buffer
             changed its value.
     """
     switched = sorted(before.training ^ after.training)
@@ -63,7 +63,7 @@ def refuse_changed_parameters(before: str, after: str) -> None:
     """Compare the hashes of a model's parameters and persistent buffers at two times.
 
     Raises:
-        ChangedModelError: the hashes differ.
+        ChangedModelError: The hashes differ.
     """
     if before != after:
         raise ChangedModelError(

@@ -32,8 +32,8 @@ class PlannedMeasure:
     """A measure under a single reading.
 
     Attributes:
-        measure: the measure.
-        reading: the text form of the reading; "" for the model's own reading, and for a measure that does not depend on
+        measure: The measure.
+        reading: The text form of the reading; "" for the model's own reading, and for a measure that does not depend on
             the reading.
     """
 
@@ -51,12 +51,12 @@ class Plan:
     """The measures of an audit.
 
     Attributes:
-        measures: every needed measure, once for each reading under which it is needed. A measure comes after the
+        measures: Every needed measure, once for each reading under which it is needed. A measure comes after the
             measures that it requires. Early measures, which require no others, come first.
-        readings: each reading that a need names -> the texts of the single readings that it stands for in the model.
+        readings: Each reading that a need names -> the texts of the single readings that it stands for in the model.
             "" is the model's own reading.
-        own_reading: the model's own reading; None for a model with a single row of attention weights.
-        parsed: text form -> reading, for every single reading that is measured. "" is the model's own reading.
+        own_reading: The model's own reading; None for a model with a single row of attention weights.
+        parsed: Text form -> reading, for every single reading that is measured. "" is the model's own reading.
     """
 
     measures: list[PlannedMeasure]
@@ -76,13 +76,13 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
     """Find the measures that the given needs name, and the measures that they require in turn.
 
     Args:
-        needs: the names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".
-        adapter: the model; None if no need names a reading.
+        needs: The names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".
+        adapter: The model; None if no need names a reading.
 
     Raises:
-        CheckError: a need has an unknown name or an invalid argument, or it names a reading although `adapter` is None.
+        CheckError: A need has an unknown name or an invalid argument, or it names a reading although `adapter` is None.
             Or a measure requires itself.
-        AdapterError: the model does not have the reading. Or it has several attention sites and declares no reading.
+        AdapterError: The model does not have the reading. Or it has several attention sites and declares no reading.
     """
     ordered: dict[str, PlannedMeasure] = {}
     own = own_reading(adapter) if adapter else None
@@ -124,7 +124,7 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     """Refuse a model that this version cannot audit.
 
     Raises:
-        AdapterError: the model is not a classifier with one label per input. Or it has several attention sites and
+        AdapterError: The model is not a classifier with one label per input. Or it has several attention sites and
             declares no reading.
     """
     capabilities = adapter.capabilities
@@ -144,7 +144,7 @@ def capabilities_for(adapter: ModelAdapter, unit: Unit) -> Capabilities:
     otherwise mask units.
 
     Raises:
-        AdapterError: the units are sources, but the model reads no passages.
+        AdapterError: The units are sources, but the model reads no passages.
     """
     capabilities = adapter.capabilities
     if unit != "sources":
@@ -161,12 +161,12 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan, unit: Unit = "tokens") -> N
     """Refuse measures that need a capability which the adapter lacks, or that do not support their reading.
 
     Args:
-        adapter: the model.
-        plan: the measures.
-        unit: the units of the audit.
+        adapter: The model.
+        plan: The measures.
+        unit: The units of the audit.
 
     Raises:
-        AdapterError: the adapter lacks a capability, or a measure that needs a reading of a single attention site has
+        AdapterError: The adapter lacks a capability, or a measure that needs a reading of a single attention site has
             another reading. The message names the capability or the reading, the measures, and the remedy.
     """
     for planned in plan.measures:

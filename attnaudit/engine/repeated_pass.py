@@ -56,8 +56,8 @@ class RepeatedPass:
     """The result of running rows a second time.
 
     Attributes:
-        rows: number of rows that ran again.
-        largest_difference: largest difference between the two results of a row. It is the larger of two numbers: the
+        rows: Number of rows that ran again.
+        largest_difference: Largest difference between the two results of a row. It is the larger of two numbers: the
             difference of the logits relative to their size (see `logit_sizes`), and the difference of the summaries of
             the attention (see `SiteSummary`).
     """
@@ -72,8 +72,8 @@ class FirstPass:
     The summary has one number for every row, site and head.
 
     Args:
-        n: number of instances.
-        first: index of the first of these instances in the whole data set.
+        n: Number of instances.
+        first: Index of the first of these instances in the whole data set.
 
     Attributes:
         summaries: (n, S) the summaries.
@@ -88,8 +88,8 @@ class FirstPass:
         """Store the attention summaries of a batch.
 
         Args:
-            batch: the batch.
-            check: called with the weights that are summarised; None to check nothing.
+            batch: The batch.
+            check: Called with the weights that are summarised; None to check nothing.
         """
         summaries = attention_summaries(batch, check)
         if not self.summaries.shape[1]:
@@ -114,24 +114,24 @@ class FirstPass:
         """Run a sample of the rows again, and compare the results with those of the first pass.
 
         Args:
-            adapter: the model.
-            instances: the n instances.
+            adapter: The model.
+            instances: The n instances.
             widths: (n,) number of tokens of every instance.
-            logits: one array (C,) per instance: its logits in the first pass.
-            rows_of_passes: total number of rows in all passes over the instances.
-            fewest: smallest number of rows that run again.
-            seed: seed of the audit. It determines which rows run again.
-            device: the device of the model.
-            budget: largest number of tokens in one forward pass. The second pass uses half of it, and runs some rows
+            logits: One array (C,) per instance: its logits in the first pass.
+            rows_of_passes: Total number of rows in all passes over the instances.
+            fewest: Smallest number of rows that run again.
+            seed: Seed of the audit. It determines which rows run again.
+            device: The device of the model.
+            budget: Largest number of tokens in one forward pass. The second pass uses half of it, and runs some rows
                 alone.
-            scopes: the scopes whose attention the first pass contains; None for all sites and queries.
-            encoded: the instances, encoded again since the first pass; None to encode each batch.
+            scopes: The scopes whose attention the first pass contains; None for all sites and queries.
+            encoded: The instances, encoded again since the first pass; None to encode each batch.
 
         Returns:
             The number of rows that ran again, and the largest difference.
 
         Raises:
-            ChangedModelError: the logits or the attention of a row differ from those of the first pass.
+            ChangedModelError: The logits or the attention of a row differ from those of the first pass.
         """
         chosen = rows_to_repeat([one.id for one in instances], rows_of_passes, seed, fewest=fewest)
         limit = tolerance(adapter.capabilities.precision)
@@ -194,10 +194,10 @@ def rows_to_repeat(ids: Sequence[str], rows_of_passes: int, seed: int, *, fewest
     contains every smaller one.
 
     Args:
-        ids: the ids of the n instances.
-        rows_of_passes: total number of rows in all passes over the instances.
-        seed: seed of the audit.
-        fewest: smallest number of chosen instances.
+        ids: The ids of the n instances.
+        rows_of_passes: Total number of rows in all passes over the instances.
+        seed: Seed of the audit.
+        fewest: Smallest number of chosen instances.
 
     Returns:
         The indices of the chosen instances. Their number is 5% of `rows_of_passes`, but at least `fewest` and at most
@@ -216,8 +216,8 @@ def logit_sizes(logits: Floats, tolerance: float) -> Floats:
     with a probability near 0 are left out of the typical value, because models close a class with a logit such as -1e4.
 
     Args:
-        logits: the logits of n instances.
-        tolerance: the largest accepted quotient. If the typical value is small, it is increased (see `counted_size`).
+        logits: The logits of n instances.
+        tolerance: The largest accepted quotient. If the typical value is small, it is increased (see `counted_size`).
     """
     open_classes = logits > logits.max(1, keepdims=True) - CLOSED
     largest = np.where(open_classes, np.abs(logits), 0).max(1)
@@ -228,8 +228,8 @@ def attention_summaries(batch: CleanPass, check: CheckWeights | None = None) -> 
     """Summarise the attention of every row by one number per head. The weights themselves may not fit in memory.
 
     Args:
-        batch: the batch.
-        check: called with the weights of every site; None to check nothing.
+        batch: The batch.
+        check: Called with the weights of every site; None to check nothing.
 
     Returns:
         (B, sum of H over the sites) summaries, float64.
@@ -256,9 +256,9 @@ class SiteSummary:
     its rounding error grows with that root. Padding does not change the sum.
 
     Args:
-        site: the site.
-        inputs: the batch.
-        all_queries: whether the weights of all queries are summarised.
+        site: The site.
+        inputs: The batch.
+        all_queries: Whether the weights of all queries are summarised.
     """
 
     def __init__(self, site: Site, inputs: Inputs, *, all_queries: bool) -> None:
@@ -290,8 +290,8 @@ def _coefficients(mask: Tensor, step: float, like: Tensor) -> Tensor:
 
     Args:
         mask: (B, T) True on tokens.
-        step: an irrational number. The coefficient of the i-th token is the fractional part of i times this number.
-        like: a tensor with the data type and device of the result.
+        step: An irrational number. The coefficient of the i-th token is the fractional part of i times this number.
+        like: A tensor with the data type and device of the result.
     """
     return ((mask.cumsum(1) * step) % 1.0).to(like)
 

@@ -65,10 +65,10 @@ class Shard:
     """A block of consecutive rows of a data set, in the order of their ids.
 
     Attributes:
-        index: the number of the shard, counted from 0.
-        first: the index of its first row in the whole data set.
-        instances: its instances.
-        alone: whether it is the only shard of the data set.
+        index: The number of the shard, counted from 0.
+        first: The index of its first row in the whole data set.
+        instances: Its instances.
+        alone: Whether it is the only shard of the data set.
     """
 
     index: int
@@ -81,22 +81,22 @@ class ShardMeasurer:
     """Measures the shards of one audit of a model.
 
     Args:
-        adapter: the model.
-        needs: the needs of the checks.
-        seed: seed of all random numbers.
-        device: the device to measure on.
-        batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
+        adapter: The model.
+        needs: The needs of the checks.
+        seed: Seed of all random numbers.
+        device: The device to measure on.
+        batch_tokens: Largest number of tokens in one forward pass; None for the default of the device.
         unit: "tokens", "words" or "sources".
-        sha256: the hash that the parameters must have; None to accept any parameters.
+        sha256: The hash that the parameters must have; None to accept any parameters.
 
     Attributes:
-        measured: the numbers of the shards that this object has measured.
-        clock: returns the time in seconds for the costs of the measures. By default, it is the wall-clock time.
+        measured: The numbers of the shards that this object has measured.
+        clock: Returns the time in seconds for the costs of the measures. By default, it is the wall-clock time.
 
     Raises:
-        CheckError: a need is invalid.
-        AdapterError: the model cannot be audited, or lacks a capability.
-        ChangedModelError: the parameters have another hash.
+        CheckError: A need is invalid.
+        AdapterError: The model cannot be audited, or lacks a capability.
+        ChangedModelError: The parameters have another hash.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ShardMeasurer:
         """Return an object that measures only some of the needs, with the same model. Call `start` of the result.
 
         Raises:
-            CheckError: a need is invalid.
+            CheckError: A need is invalid.
         """
         other = copy.copy(self)
         other.plan = resolve(needs, self.adapter)
@@ -168,7 +168,7 @@ class ShardMeasurer:
             lengths: (n,) number of real units of every instance of the whole data set; empty if no measure needs them.
 
         Raises:
-            AdapterError: the model lacks a capability that a measure needs.
+            AdapterError: The model lacks a capability that a measure needs.
         """
         refuse_unable(self.adapter, self.plan, self.unit)
         self.states = [planned.measure.start(lengths) for planned in self.plan.measures]
@@ -178,12 +178,12 @@ class ShardMeasurer:
         """Encode the instances of a shard, unless an earlier call has kept the result.
 
         Args:
-            shard: the shard.
-            keep: whether to keep the result for the next call.
+            shard: The shard.
+            keep: Whether to keep the result for the next call.
 
         Raises:
-            DataError: an instance cannot be encoded. The message names the row.
-            AuditError: the adapter raised an error for an instance. The message names the row.
+            DataError: An instance cannot be encoded. The message names the row.
+            AuditError: The adapter raised an error for an instance. The message names the row.
         """
         encoded = self._encoded.pop(shard.index, None) or self._ahead.take(shard.index)
         if encoded is None:
@@ -212,20 +212,20 @@ class ShardMeasurer:
         """Compute every needed measure for every instance of a shard. Call `start` first.
 
         Args:
-            shard: the shard.
-            following: the shard that will be measured next; None if it is unknown. It may be encoded in the meantime.
-            progress: called during batches that take long; None to report no progress.
-            report: called after every batch with the number of finished instances; None to report no progress.
-            memory: measures the memory of the measures; None to leave it out.
-            most: largest number of rows in one batch; None for no limit. All processes that measure shards of an audit
+            shard: The shard.
+            following: The shard that will be measured next; None if it is unknown. It may be encoded in the meantime.
+            progress: Called during batches that take long; None to report no progress.
+            report: Called after every batch with the number of finished instances; None to report no progress.
+            memory: Measures the memory of the measures; None to leave it out.
+            most: Largest number of rows in one batch; None for no limit. All processes that measure shards of an audit
                 must use the same limit.
 
         Raises:
-            DataError: a row cannot be measured. The message names the row.
-            AdapterError: the model gives invalid logits or attention.
-            ChangedModelError: the parameters or the mode of the model changed, or the model gives other results when
+            DataError: A row cannot be measured. The message names the row.
+            AdapterError: The model gives invalid logits or attention.
+            ChangedModelError: The parameters or the mode of the model changed, or the model gives other results when
                 the same rows run again.
-            AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+            AuditError: The model or a measure raised an error, or there is not enough memory for a single instance. The
                 message names the row.
         """
         began = time.perf_counter()
@@ -341,7 +341,7 @@ def _computed(state: StatefulMeasure, view: AttentionView, request: Request, pla
     """Return the columns that a measure computes for one batch.
 
     Raises:
-        CheckError: the measure did not return such columns, or it uses gradients without declaring it.
+        CheckError: The measure did not return such columns, or it uses gradients without declaring it.
     """
     measure = planned.measure
     view.batch.without_gradients = "" if measure.gradients else measure.name
@@ -361,7 +361,7 @@ def _refuse_invalid_logits(batch: Batch) -> None:
     """Check the logits of a batch's clean pass.
 
     Raises:
-        AdapterError: the number of logits does not fit the classes, or logits are not finite. In the last case, the
+        AdapterError: The number of logits does not fit the classes, or logits are not finite. In the last case, the
             message names the row.
     """
     classes = batch.adapter.capabilities.classes
@@ -384,13 +384,13 @@ def _refuse_invalid_weights(batch: CleanPass, site: Site, weights: Tensor, allow
     """Check that the attention weights of each query are a distribution.
 
     Args:
-        batch: the batch of the clean pass that computed the weights.
-        site: the site of the weights.
+        batch: The batch of the clean pass that computed the weights.
+        site: The site of the weights.
         weights: (B, H, R, K) weights of R queries.
         allowed: (B, 1 or H, 1 or R, K) True where a query may attend to a key.
 
     Raises:
-        AdapterError: the weights of a query are not a distribution. The message names the row.
+        AdapterError: The weights of a query are not a distribution. The message names the row.
     """
     total = weights.sum(-1)
     deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()

@@ -43,26 +43,26 @@ class ShardNumbers:
     """The numbers measured on the n rows of one shard.
 
     Attributes:
-        ids: the ids of the instances.
-        tokens: the real units (tokens or words) of each instance, as strings.
-        sequences: a hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
+        ids: The ids of the instances.
+        tokens: The real units (tokens or words) of each instance, as strings.
+        sequences: A hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
         predicted: (n,) predicted class indices.
         summaries: (n, S) a summary of the attention of each instance (see `attnaudit.engine.repeated_pass`).
-        scalars: column name -> (n,) numbers.
-        vectors: column name -> the arrays of the rows.
-        states: name -> the arrays of the rows that `StatefulMeasure.finish` reads.
-        per_token: names of the vector columns with one number per real unit.
-        facts: name -> a short text that says how something was measured.
-        shared: names of the columns that do not depend on the reading.
-        passes: kind of work -> how often it was done.
-        batch_size: the largest number of instances in a batch.
-        repeated_rows: the number of instances that ran a second time.
-        repeated_difference: the largest difference between the two results of these instances.
-        seconds: the wall-clock time that measuring took.
-        measure_seconds: name of a measure -> the wall-clock time that it took, without the measures before it. Work
+        scalars: Column name -> (n,) numbers.
+        vectors: Column name -> the arrays of the rows.
+        states: Name -> the arrays of the rows that `StatefulMeasure.finish` reads.
+        per_token: Names of the vector columns with one number per real unit.
+        facts: Name -> a short text that says how something was measured.
+        shared: Names of the columns that do not depend on the reading.
+        passes: Kind of work -> how often it was done.
+        batch_size: The largest number of instances in a batch.
+        repeated_rows: The number of instances that ran a second time.
+        repeated_difference: The largest difference between the two results of these instances.
+        seconds: The wall-clock time that measuring took.
+        measure_seconds: Name of a measure -> the wall-clock time that it took, without the measures before it. Work
             that several measures share counts for the first of them.
-        measure_passes: name of a measure -> kind of work -> how often it was done for this measure.
-        measure_uses: name of a measure or of a result that several measures share -> the names of the shared results
+        measure_passes: Name of a measure -> kind of work -> how often it was done for this measure.
+        measure_uses: Name of a measure or of a result that several measures share -> the names of the shared results
             that it uses. Shared results have their own entries in `measure_seconds` and `measure_passes`.
     """
 

@@ -34,14 +34,14 @@ class EncodedInstances:
     """The units, lengths and hashes of n encoded instances, which the engine needs before their first pass.
 
     Attributes:
-        units: the real units of each instance, as strings.
-        widths: the number of tokens of each instance, including special tokens.
-        sequences: a hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
-        boxes: the box of each unit of each instance that is read from a file; an empty list for an instance whose units
+        units: The real units of each instance, as strings.
+        widths: The number of tokens of each instance, including special tokens.
+        sequences: A hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
+        boxes: The box of each unit of each instance that is read from a file; an empty list for an instance whose units
             have no boxes.
-        times: the time span of each unit, as in `boxes`.
-        inputs: all instances in one batch on the CPU, if the adapter can select rows of it; otherwise None.
-        device: the device that the adapter encodes instances for.
+        times: The time span of each unit, as in `boxes`.
+        inputs: All instances in one batch on the CPU, if the adapter can select rows of it; otherwise None.
+        device: The device that the adapter encodes instances for.
     """
 
     units: list[list[str]] = field(default_factory=list)
@@ -65,16 +65,16 @@ def encode_instances(
     """Encode every instance.
 
     Args:
-        adapter: the model.
-        instances: the n instances.
+        adapter: The model.
+        instances: The n instances.
         unit: "tokens", "words" or "sources".
-        strings: one string object for each distinct token of earlier instances. New ones are added, so that equal
+        strings: One string object for each distinct token of earlier instances. New ones are added, so that equal
             tokens share their memory. None if there are no earlier instances.
 
     Raises:
-        DataError: an instance has no real tokens, or it has a query or passages but the model reads none.
-        AdapterError: a row does not have one string per token.
-        AuditError: the adapter raised an error for an instance. The message names the row.
+        DataError: An instance has no real tokens, or it has a query or passages but the model reads none.
+        AdapterError: A row does not have one string per token.
+        AuditError: The adapter raised an error for an instance. The message names the row.
     """
     encoded = EncodedInstances()
     reads_query = adapter.capabilities.query
@@ -128,14 +128,14 @@ def _add_units(encoded: EncodedInstances, inputs: Inputs, chunk: Sequence[Instan
     """Add the units of some instances, with their boxes and times.
 
     Args:
-        encoded: the object to extend.
-        inputs: the encoded instances, on the CPU.
-        chunk: the instances.
+        encoded: The object to extend.
+        inputs: The encoded instances, on the CPU.
+        chunk: The instances.
         unit: "tokens", "words" or "sources".
 
     Raises:
-        DataError: an instance has no real tokens.
-        AdapterError: a row does not have one string per token.
+        DataError: An instance has no real tokens.
+        AdapterError: A row does not have one string per token.
     """
     mask, real = inputs.mask[TEXT].bool().numpy(), inputs.real().numpy()
     for instance, row, count in zip(chunk, inputs.tokens[TEXT], mask.sum(1).tolist(), strict=True):

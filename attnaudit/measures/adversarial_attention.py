@@ -41,8 +41,8 @@ class AdversarialArgument:
     """The argument of `adversarial`.
 
     Attributes:
-        epsilon: largest total variation of the output.
-        preset: name of the settings of a gradient search; "" to choose the best method for the decoder.
+        epsilon: Largest total variation of the output.
+        preset: Name of the settings of a gradient search; "" to choose the best method for the decoder.
     """
 
     epsilon: float
@@ -98,7 +98,7 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     attention with one row per head, all columns are NaN, and the fact is "not possible for this reading".
 
     Raises:
-        AdapterError: the total variation exceeds ε when the model runs with the adversarial attention.
+        AdapterError: The total variation exceeds ε when the model runs with the adversarial attention.
     """
     argument: AdversarialArgument = request.argument
     real, attention = view.real, view.attention
@@ -196,9 +196,9 @@ def _descend(view: AttentionView, name: str, epsilon: float, *, settings: str) -
 
     Args:
         view: B instances.
-        name: name of the measure.
-        epsilon: largest total variation of the output.
-        settings: name of the settings in `PRESETS`.
+        name: Name of the measure.
+        epsilon: Largest total variation of the output.
+        settings: Name of the settings in `PRESETS`.
     """
 
     def decode(weights: Tensor) -> Tensor:

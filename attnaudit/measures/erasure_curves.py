@@ -33,9 +33,9 @@ def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequen
 
     Args:
         view: B instances.
-        draws: number of orders per instance.
-        purpose: name that makes the draws of different measures independent.
-        rows: the R rows of the batch to draw orders for; None for all rows.
+        draws: Number of orders per instance.
+        purpose: Name that makes the draws of different measures independent.
+        rows: The R rows of the batch to draw orders for; None for all rows.
 
     Returns:
         (R, draws, T) positions: the real tokens in random order, then all other positions.
@@ -139,7 +139,7 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
 
     Args:
         view: B instances.
-        request: the request. Its argument names the operator, that is, how tokens are erased.
+        request: The request. Its argument names the operator, that is, how tokens are erased.
         keeps: True keeps only the first tokens of an order (sufficiency); False erases them (comprehensiveness).
     """
     operator: Operator = request.argument

@@ -37,7 +37,7 @@ def preset_and_place(text: str) -> GradientArgument:
     """Parse "<preset>.<place>", such as "meister.inputs".
 
     Raises:
-        CheckError: the preset or the place is unknown.
+        CheckError: The preset or the place is unknown.
     """
     preset, _, place = text.partition(".")
     if preset not in PRESETS:

@@ -77,7 +77,7 @@ def _importance(text: str) -> str:
     """Parse the name of a feature importance.
 
     Raises:
-        CheckError: the name is empty.
+        CheckError: The name is empty.
     """
     if not text:
         raise CheckError("the feature importance is missing. Name it, as in entropy.gradient.meister.inputs.")

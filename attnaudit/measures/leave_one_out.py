@@ -25,7 +25,7 @@ class LeaveOneOutArgument:
 
     Attributes:
         place: "inputs" or "hidden".
-        size: the number of units in the sample of each instance; 0 for all units.
+        size: The number of units in the sample of each instance; 0 for all units.
     """
 
     place: str

@@ -49,7 +49,7 @@ def choose_words(ids: Integers, selection: str, *, seed: int) -> Integers:
         ids: (N,) word id of each occurrence.
         selection: "frequent" for the most frequent words; "sampled" for words drawn without replacement, with
             probabilities proportional to frequency^0.75.
-        seed: seed of the draw.
+        seed: Seed of the draw.
 
     Returns:
         The chosen word ids.
@@ -70,8 +70,8 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 
     Args:
         points: (N, m) points.
-        clusters: number of clusters. It is reduced to the number of distinct points if there are fewer of them.
-        seed: seed of k-means.
+        clusters: Number of clusters. It is reduced to the number of distinct points if there are fewer of them.
+        seed: Seed of k-means.
 
     Returns:
         (N,) cluster of each point.

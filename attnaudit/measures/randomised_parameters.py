@@ -35,7 +35,7 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
         its names.
 
     Raises:
-        AdapterError: a parameter is offloaded.
+        AdapterError: A parameter is offloaded.
     """
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
@@ -59,10 +59,10 @@ def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Ten
     tensor with a single entry is multiplied by a random sign.
 
     Args:
-        name: name of the parameter. The random numbers depend on the name, the seed and the copy.
-        parameter: the trained parameter.
-        seed: seed of the audit.
-        copy: index of the copy.
+        name: Name of the parameter. The random numbers depend on the name, the seed and the copy.
+        parameter: The trained parameter.
+        seed: Seed of the audit.
+        copy: Index of the copy.
     """
     generator = torch.Generator().manual_seed(keyed_integer(seed, "randomised", str(copy), name))
     noise = torch.randn(parameter.shape, generator=generator).to(parameter)
@@ -79,8 +79,8 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
     functions from which the adapter was built may refer to them.
 
     Args:
-        adapter: the model.
-        values: new value of every parameter, with the keys of `parameters_of`.
+        adapter: The model.
+        values: New value of every parameter, with the keys of `parameters_of`.
     """
     parameters = parameters_of(adapter)
     own = {name: parameter.data for name, parameter in parameters.items()}

@@ -31,9 +31,9 @@ class AgreementArgument:
     """The argument of `agreement`.
 
     Attributes:
-        importance: name of the measure that attention is compared with.
-        size: the number of units of each instance for which leave-one-out is measured; 0 for all units.
-        rival: name of a second feature importance at the same place (inputs or hidden states). The agreement of
+        importance: Name of the measure that attention is compared with.
+        size: The number of units of each instance for which leave-one-out is measured; 0 for all units.
+        rival: Name of a second feature importance at the same place (inputs or hidden states). The agreement of
             `importance` with this rival is a reference value. The rival is the gradient norm if `importance` is
             leave-one-out, and leave-one-out otherwise.
     """
@@ -54,7 +54,7 @@ def importance_and_rival(text: str) -> AgreementArgument:
     The name may end with the size of a sample of units, such as ".sampled.512", for which leave-one-out is measured.
 
     Raises:
-        CheckError: the name does not end with ".inputs" or ".hidden", or the size of the sample is invalid.
+        CheckError: The name does not end with ".inputs" or ".hidden", or the size of the sample is invalid.
     """
     text, size = split_sample(text)
     importance, _, place = text.rpartition(".")

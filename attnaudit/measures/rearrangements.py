@@ -60,7 +60,7 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
 
     Args:
         view: B instances.
-        extent: which weights are permuted. Two tokens count as equal if all of their permuted weights are equal.
+        extent: Which weights are permuted. Two tokens count as equal if all of their permuted weights are equal.
         count: R, the number of random permutations. If the permutations of a text give at most this many different
             attentions, all of them are listed.
     """
@@ -181,10 +181,10 @@ def random_orders(generator: np.random.Generator, count: int, size: int, first: 
     the few rows in which the upper bits are not enough, the draws are sorted by all 53 bits.
 
     Args:
-        generator: a generator whose numbers come from 64-bit integers, such as one with Philox.
-        count: the number of rows.
-        size: the number of draws in each row.
-        first: the position of the first draw of a row.
+        generator: A generator whose numbers come from 64-bit integers, such as one with Philox.
+        count: The number of rows.
+        size: The number of draws in each row.
+        first: The position of the first draw of a row.
 
     Returns:
         (count, size) positions of the draws from the smallest to the largest.
@@ -233,7 +233,7 @@ def arrangements(counts: tuple[int, ...]) -> NDArray[np.int64]:
     """Return all different sequences of n values, some of which may be equal.
 
     Args:
-        counts: how often each of the values 0, 1, ... occurs.
+        counts: How often each of the values 0, 1, ... occurs.
 
     Returns:
         (K, n) sequences of the values 0, 1, ..., in lexicographic order.
@@ -269,8 +269,8 @@ def weight_keys(view: AttentionView, extent: Extent, rows: Tensor | slice = slic
 
     Args:
         view: B instances.
-        extent: which rows are permuted.
-        rows: the instances to use, all by default.
+        extent: Which rows are permuted.
+        rows: The instances to use, all by default.
 
     Returns:
         (B, T) keys, int64, and a (B, T) mask, True at the tokens whose weights can be moved: real tokens to which at
@@ -298,8 +298,8 @@ def _permuted_rows(
 
     Args:
         view: B instances.
-        extent: which rows are permuted.
-        random: generator of the factors.
+        extent: Which rows are permuted.
+        random: Generator of the factors.
 
     Yields:
         (B, P, T) weights; a (B, 1 or P, T) mask of the weights that can be moved, which are those on real tokens; and

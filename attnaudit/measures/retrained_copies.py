@@ -95,7 +95,7 @@ class Retrained(StatefulMeasure):
         """Return the trained copy, on the model's device.
 
         Raises:
-            AuditError: the adapter cannot retrain the model as specified, or the copy has other classes.
+            AuditError: The adapter cannot retrain the model as specified, or the copy has other classes.
         """
         if "retrains" in request.lacking:
             raise AdapterError(

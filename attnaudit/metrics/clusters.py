@@ -29,9 +29,9 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
 
     Args:
         points: (n, m) points, n >= 1.
-        clusters: number of clusters for k-means, at least 1. It is reduced to the number of distinct points if there
+        clusters: Number of clusters for k-means, at least 1. It is reduced to the number of distinct points if there
             are fewer of them.
-        seed: seed of k-means.
+        seed: Seed of k-means.
 
     Returns:
         (n,) cluster labels 0, 1, 2 and so on, without gaps.
@@ -60,10 +60,10 @@ def quantise_ranks(
     The number of threads is that of `attnaudit.processes.allow_threads`. The result does not depend on it.
 
     Args:
-        points: returns the points of a rank, with shape (n, m). Each thread keeps a copy of one rank in memory.
+        points: Returns the points of a rank, with shape (n, m). Each thread keeps a copy of one rank in memory.
         shape: (n, k, m), where k is the number of ranks.
-        clusters: number of clusters for k-means.
-        seed: seed of k-means.
+        clusters: Number of clusters for k-means.
+        seed: Seed of k-means.
 
     Returns:
         (k, n) cluster labels.
@@ -92,13 +92,13 @@ def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
 
     Args:
         logits: (n, C) logits. C = 1 for a model with a single sigmoid output.
-        seed: seed of k-means.
+        seed: Seed of k-means.
 
     Returns:
         (n,) cluster labels.
 
     Raises:
-        ValueError: the logits have another shape.
+        ValueError: The logits have another shape.
 
     Examples:
         >>> quantise_outputs(np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), seed=0).tolist()
@@ -123,8 +123,8 @@ def _labels_and_centres(points: RealArray, clusters: int, seed: int) -> tuple[In
 
     Args:
         points: (n, m) points.
-        clusters: number of clusters.
-        seed: seed of k-means.
+        clusters: Number of clusters.
+        seed: Seed of k-means.
 
     Returns:
         (n,) labels, and (clusters, m) centres.

@@ -24,7 +24,7 @@ def cosine(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor:
         (...) values in [-1, 1]; NaN in rows where a vector is zero or has a NaN at a real token.
 
     Raises:
-        ValueError: the shapes differ, or the mask is not boolean.
+        ValueError: The shapes differ, or the mask is not boolean.
 
     Examples:
         >>> cosine(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[6.0, 8.0], [0.0, 1.0]])).tolist()

@@ -30,13 +30,13 @@ class Pairs(NamedTuple):
     weights of its two elements.
 
     Attributes:
-        every: all pairs.
-        tied_x: pairs tied in x.
-        tied_y: pairs tied in y.
-        tied_both: pairs tied in both x and y.
-        discordant: pairs that x and y order differently.
+        every: All pairs.
+        tied_x: Pairs tied in x.
+        tied_y: Pairs tied in y.
+        tied_both: Pairs tied in both x and y.
+        discordant: Pairs that x and y order differently.
         cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, for the variance of τ. It is never weighted.
-        cubes_y: the same for y.
+        cubes_y: The same for y.
     """
 
     every: Tensor

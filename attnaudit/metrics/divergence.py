@@ -27,7 +27,7 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
         has a NaN.
 
     Raises:
-        ValueError: shapes differ, a weight is negative, or the mask is not boolean.
+        ValueError: Shapes differ, a weight is negative, or the mask is not boolean.
 
     Examples:
         >>> p, q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
@@ -71,7 +71,7 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
         (...) distances in [0, 1]; NaN in rows with a NaN.
 
     Raises:
-        ValueError: the shapes do not broadcast, or the numbers of classes differ.
+        ValueError: The shapes do not broadcast, or the numbers of classes differ.
 
     Examples:
         >>> round(total_variation(torch.tensor([[0.7, 0.3]]), torch.tensor([[0.5, 0.5]])).item(), 6)
@@ -104,7 +104,7 @@ def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Ten
         (...) divergences. A row is NaN if it has no real tokens, if its weights sum to 0, or if a real token has a NaN.
 
     Raises:
-        ValueError: a weight is negative, or the mask is not boolean.
+        ValueError: A weight is negative, or the mask is not boolean.
 
     Examples:
         >>> round(largest_jensen_shannon(torch.tensor([[0.5, 0.5]])).item(), 4)

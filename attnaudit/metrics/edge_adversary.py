@@ -66,11 +66,11 @@ def vertices_and_edges(
     Args:
         attention: (B, T) weights of at least 0; they are normalised over the mask.
         output: (B, 2) original class probabilities.
-        decode: maps V distributions per instance (B, V, T) to class probabilities (B, V, 2).
+        decode: Maps V distributions per instance (B, V, T) to class probabilities (B, V, 2).
         mask: (B, T) True at real tokens.
 
     Raises:
-        ValueError: the number of classes is not two, or a weight is negative.
+        ValueError: The number of classes is not two, or a weight is negative.
 
     Examples:
         >>> weights = torch.tensor([[0.6, 0.3, 0.1]])

@@ -22,7 +22,7 @@ def normalized_entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:
         (...) values in [0, 1]. A row is NaN if n < 2, if its weights sum to 0, or if a real token has a NaN.
 
     Raises:
-        ValueError: a weight is negative, or the mask is not boolean.
+        ValueError: A weight is negative, or the mask is not boolean.
 
     Examples:
         >>> normalized_entropy(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2]])).tolist()

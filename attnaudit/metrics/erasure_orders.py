@@ -22,7 +22,7 @@ def extreme_orders(falls: Tensor) -> tuple[float, float]:
         The smallest and the largest AOPC.
 
     Raises:
-        ValueError: the number of falls is not 2^n with n >= 2.
+        ValueError: The number of falls is not 2^n with n >= 2.
 
     Examples:
         >>> extreme_orders(torch.tensor([0.0, 0.5, 0.25, 0.75]))

@@ -43,7 +43,7 @@ def exact_adversarial_attention(
         attention: (..., T) weights of at least 0; they are normalised over the mask.
         token_logits: (..., T) logit w_i of each token, without the bias.
         bias: b, a number or a tensor (...).
-        tvd: largest total variation, in [0, 1]; a number or a tensor (...).
+        tvd: Largest total variation, in [0, 1]; a number or a tensor (...).
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
@@ -53,7 +53,7 @@ def exact_adversarial_attention(
         with a non-finite value at a real token.
 
     Raises:
-        ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
+        ValueError: Shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
     Examples:
         >>> attention, token_logits = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[2.0, -1.0, 0.0]])
@@ -92,7 +92,7 @@ def adversarial_upper_bound(
         attention: (..., T) weights of at least 0; they are normalised over the mask.
         token_logits: (..., T, C) logits W_c h_i without the bias, for a softmax over C >= 2 classes.
         bias: (C,) or (..., C) bias of the logits.
-        tvd: largest total variation, in [0, 1]; a number or a tensor (...).
+        tvd: Largest total variation, in [0, 1]; a number or a tensor (...).
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
@@ -100,7 +100,7 @@ def adversarial_upper_bound(
         non-finite value at a real token.
 
     Raises:
-        ValueError: shapes do not fit, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
+        ValueError: Shapes do not fit, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
     Examples:
         >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
@@ -143,13 +143,13 @@ def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor
     """Expand a number, or a tensor with one value per row, to a tensor with one value per flattened row.
 
     Args:
-        value: the number or the tensor.
-        name: the name of the argument, for the error message.
-        leading: the shape of the rows before they were flattened.
-        like: a tensor with the data type and device of the result.
+        value: The number or the tensor.
+        name: The name of the argument, for the error message.
+        leading: The shape of the rows before they were flattened.
+        like: A tensor with the data type and device of the result.
 
     Raises:
-        ValueError: the tensor has another shape.
+        ValueError: The tensor has another shape.
     """
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.numel() == 1:
@@ -163,7 +163,7 @@ def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor
     """Return the largest total variation that is allowed in each flattened row.
 
     Raises:
-        ValueError: a value is outside [0, 1], or the tensor has the wrong shape.
+        ValueError: A value is outside [0, 1], or the tensor has the wrong shape.
     """
     epsilon = _per_row(tvd, "tvd", leading, like)
     outside = epsilon[~((epsilon >= 0) & (epsilon <= 1))]

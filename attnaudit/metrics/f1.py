@@ -21,14 +21,14 @@ def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -
         true: (n,) class indices.
         predicted: (n,) class indices, or (n, R) class indices for R sets of predictions, such as those under R
             permutations.
-        classes: the number of classes, or their names.
+        classes: The number of classes, or their names.
 
     Returns:
         A float, or an array (R,) for R sets of predictions. It is NaN if there are no instances or, with two classes,
         if class 1 occurs neither in `true` nor in `predicted`.
 
     Raises:
-        ValueError: shapes do not fit, there are fewer than two classes, or a value is not the index of a class.
+        ValueError: Shapes do not fit, there are fewer than two classes, or a value is not the index of a class.
 
     Examples:
         >>> f1([1, 0, 1, 1], [1, 1, 1, 0], 2)
@@ -58,7 +58,7 @@ def _indices(values: ArrayLike, name: str, classes: int) -> Integers:
     """Convert class indices to int64.
 
     Raises:
-        ValueError: the values are not integers, or a value is not the index of a class.
+        ValueError: The values are not integers, or a value is not the index of a class.
     """
     array = np.asarray(values)
     if array.size == 0:

@@ -64,7 +64,7 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         values of y are equal, or if a real token has a NaN.
 
     Raises:
-        ValueError: shapes differ, or the mask is not boolean.
+        ValueError: Shapes differ, or the mask is not boolean.
 
     Examples:
         >>> x = torch.tensor([[0.1, 0.2, 0.7, 0.0]])
@@ -114,7 +114,7 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
         the same x, if all have the same y, or if a real token has a NaN.
 
     Raises:
-        ValueError: shapes differ, the mask is not boolean, or a weight is negative.
+        ValueError: Shapes differ, the mask is not boolean, or a weight is negative.
 
     Examples:
         >>> information, attention = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.7, 0.2, 0.1])
@@ -147,13 +147,13 @@ def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e
     Args:
         x: (..., T) values.
         mask: (..., T) True at real tokens; None if every position is real.
-        tolerance: largest difference between the two values of a nearly tied pair, at least 0.
+        tolerance: Largest difference between the two values of a nearly tied pair, at least 0.
 
     Returns:
         (...) shares in [0, 1]. A row is NaN if it has fewer than two real tokens, or if a real token has a NaN.
 
     Raises:
-        ValueError: the mask is not boolean, or the tolerance is negative.
+        ValueError: The mask is not boolean, or the tolerance is negative.
 
     Examples:
         >>> near_tied_pairs(torch.tensor([[0.5, 0.5 + 1e-9, 0.1]], dtype=torch.float64)).item()

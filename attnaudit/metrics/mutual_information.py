@@ -23,7 +23,7 @@ def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
         A float of at least 0; NaN for n = 0.
 
     Raises:
-        ValueError: the lengths differ, or a sequence has more than one dimension.
+        ValueError: The lengths differ, or a sequence has more than one dimension.
 
     Examples:
         >>> round(mutual_information([0, 0, 1, 1], ["x", "x", "y", "y"]), 4)
@@ -41,14 +41,14 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
     Args:
         a: (n,) labels of any sortable type.
         b: (n,) labels of any sortable type.
-        shuffles: number of permutations, at least 1.
-        seed: seed of the permutations, which do not depend on `a`.
+        shuffles: Number of permutations, at least 1.
+        seed: Seed of the permutations, which do not depend on `a`.
 
     Returns:
         (shuffles,) values; NaN for n = 0.
 
     Raises:
-        ValueError: the lengths differ, a sequence has more than one dimension, or `shuffles` is less than 1.
+        ValueError: The lengths differ, a sequence has more than one dimension, or `shuffles` is less than 1.
 
     Examples:
         >>> shuffled_information([0, 0, 1, 1], [0, 0, 1, 1], shuffles=3, seed=0).shape
@@ -95,7 +95,7 @@ def pairwise_information(first: Integers, second: Integers) -> Floats:
 
         Args:
             codes: (S, n) codes from 0 to cells - 1.
-            cells: number of different codes.
+            cells: Number of different codes.
         """
         flat = (codes + cells * np.arange(len(codes))[:, None]).ravel()
         table = np.bincount(flat, minlength=cells * len(codes))

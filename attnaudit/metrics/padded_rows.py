@@ -16,9 +16,9 @@ class Rows(NamedTuple):
     """The tensors of one metric call, flattened to B rows.
 
     Attributes:
-        values: float64 tensors, each (B, T).
+        values: Float64 tensors, each (B, T).
         mask: (B, T) True at real tokens.
-        leading: the shape of the original tensors without the last dimension. A metric reshapes its result (B,) to this
+        leading: The shape of the original tensors without the last dimension. A metric reshapes its result (B,) to this
             shape.
     """
 
@@ -31,11 +31,11 @@ def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
     """Flatten tensors of one shape (..., T) to float64 tensors (B, T).
 
     Args:
-        mask: boolean tensor that broadcasts to the shape of the values; None if every position is real.
-        values: the tensors. Their names appear in error messages.
+        mask: Boolean tensor that broadcasts to the shape of the values; None if every position is real.
+        values: The tensors. Their names appear in error messages.
 
     Raises:
-        ValueError: shapes differ, a tensor has no dimension, or the mask is not boolean.
+        ValueError: Shapes differ, a tensor has no dimension, or the mask is not boolean.
     """
     named = list(values.items())
     first_name, first = named[0]
@@ -55,7 +55,7 @@ def broadcast_mask(mask: Tensor | None, like: Tensor) -> Tensor:
     """Expand a mask to the shape of `like`. If the mask is None, return a mask that is True everywhere.
 
     Raises:
-        ValueError: the mask is not boolean, or does not broadcast.
+        ValueError: The mask is not boolean, or does not broadcast.
     """
     if mask is None:
         return torch.ones(like.shape, dtype=torch.bool, device=like.device)
@@ -75,13 +75,13 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
     Args:
         values: (B, T) weights of at least 0.
         mask: (B, T) True at real tokens.
-        name: name of the weights, for the message.
+        name: Name of the weights, for the message.
 
     Returns:
         (B, T) distributions, 0 outside the mask. A row is NaN if its weights inside the mask sum to 0 or contain NaN.
 
     Raises:
-        ValueError: a weight is negative.
+        ValueError: A weight is negative.
     """
     inside = torch.where(mask, values, 0.0)
     if bool((inside < 0).any()):
@@ -95,7 +95,7 @@ def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
 
     Args:
         mask: (B, T) True at real tokens.
-        values: tensors (B, T) to move.
+        values: Tensors (B, T) to move.
 
     Returns:
         (B, T) original positions of the moved tokens, (B,) numbers of real tokens, and the moved values. Padding
@@ -118,7 +118,7 @@ def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple
 
     Args:
         lengths: (B,) number of real tokens.
-        cost: length of a row -> number of elements that its temporary tensors need.
+        cost: Length of a row -> number of elements that its temporary tensors need.
 
     Yields:
         The row indices of a chunk, and the length of its longest row. The temporary tensors of a chunk whose rows are

@@ -38,7 +38,7 @@ class InformationRanking:
         tau_b: τ-b of `corrected` with `attention`.
         clusters: N, the number of clusters; None if the preset "wen" found no N. Without N, `information`,
             `null`, `corrected` and both τ are NaN, and `labels` has shape (k, 0).
-        n: number of instances.
+        n: Number of instances.
         labels: (k, n) cluster of each hidden state. With these labels, subsamples of the instances can be evaluated
             without clustering again.
         outputs: (n,) cluster of each output.
@@ -72,7 +72,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
         k, and a short description of the rule that determined it.
 
     Raises:
-        ValueError: there is no instance, or the shapes do not fit.
+        ValueError: There is no instance, or the shapes do not fit.
 
     Examples:
         >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
@@ -112,14 +112,14 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
 
     Args:
         states: (n, k, m) hidden states by rank.
-        seed: seed of k-means.
-        candidates: the numbers N to try, in ascending order.
+        seed: Seed of k-means.
+        candidates: The numbers N to try, in ascending order.
 
     Returns:
         N; None if no candidate satisfies the rule.
 
     Raises:
-        ValueError: the states have another shape.
+        ValueError: The states have another shape.
 
     Examples:
         >>> states = np.repeat(np.arange(4.0), 3).reshape(12, 1, 1)
@@ -161,11 +161,11 @@ def information_ranking(
         states: (n, k, m) hidden states, ordered by rank of attention.
         weights: (n, k) attention of each instance, from the largest to the smallest.
         logits: (n, C) logits.
-        seed: seed of k-means and of the shuffles.
+        seed: Seed of k-means and of the shuffles.
         clusters: N, the number of clusters of each rank; None for `default_clusters(n)`, or for the result of
             `wen_clusters` if the preset is "wen".
         preset: None, or "wen" for the rule of Wen, Subbalakshmi & Yang 2022.
-        shuffles: number of random shuffles of the outputs.
+        shuffles: Number of random shuffles of the outputs.
         order: (n,) the rows of all arguments in another order, in which the instances are used; None for their own
             order. Only one rank of the states is copied at a time, so this needs less memory than sorted arguments.
 
@@ -174,7 +174,7 @@ def information_ranking(
         preset finds no N.
 
     Raises:
-        ValueError: shapes do not fit, the preset is unknown, or `shuffles` is less than 1.
+        ValueError: Shapes do not fit, the preset is unknown, or `shuffles` is less than 1.
 
     Examples:
         >>> rng = np.random.default_rng(0)

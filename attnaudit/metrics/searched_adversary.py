@@ -28,15 +28,15 @@ class SearchSettings:
     Here, TVD is the total variation of the output, and tvd is its limit.
 
     Attributes:
-        restarts: number of starting points of each instance. They are optimised together.
-        steps: number of optimisation steps.
-        learning_rate: learning rate of Adam.
-        penalty: weight of the amount by which TVD exceeds its limit.
-        spread: standard deviation of the normal distribution from which the starting logits are drawn.
-        diversity: weight of the mean pairwise JSD of the restarts.
-        from_attention: whether the first restart begins near the audited attention α. Its starting logits are log α
+        restarts: Number of starting points of each instance. They are optimised together.
+        steps: Number of optimisation steps.
+        learning_rate: Learning rate of Adam.
+        penalty: Weight of the amount by which TVD exceeds its limit.
+        spread: Standard deviation of the normal distribution from which the starting logits are drawn.
+        diversity: Weight of the mean pairwise JSD of the restarts.
+        from_attention: Whether the first restart begins near the audited attention α. Its starting logits are log α
             plus a hundredth of the noise. The noise is needed because the gradient of the JSD is 0 at α itself.
-        pull_back: whether restarts that end with a TVD above the limit are moved towards α until they are within the
+        pull_back: Whether restarts that end with a TVD above the limit are moved towards α until they are within the
             limit.
     """
 
@@ -90,15 +90,15 @@ def keyed_noise(seeds: Sequence[int], mask: Tensor, restarts: int) -> Tensor:
     their order or the padding.
 
     Args:
-        seeds: one seed for each row of the mask.
+        seeds: One seed for each row of the mask.
         mask: (B, T) True at real tokens.
-        restarts: number of restarts.
+        restarts: Number of restarts.
 
     Returns:
         (B, restarts, T) noise, float64; 0 at padding.
 
     Raises:
-        ValueError: the number of seeds differs from the number of rows.
+        ValueError: The number of seeds differs from the number of rows.
 
     Examples:
         >>> keyed_noise([7], torch.tensor([[True, True, False]]), restarts=2).shape
@@ -138,19 +138,19 @@ def searched_adversarial_attention(
 
     Args:
         attention: (B, T) weights of at least 0; they are normalised over the mask.
-        decode: maps V attentions per instance (B, V, T) to class probabilities (B, V, C). The attentions have the dtype
+        decode: Maps V attentions per instance (B, V, T) to class probabilities (B, V, C). The attentions have the dtype
             of `attention`. The function must be differentiable. The result for one attention must not depend on the
             other attentions.
-        tvd: largest total variation, in [0, 1].
+        tvd: Largest total variation, in [0, 1].
         mask: (B, T) True at real tokens; None if every position is real.
         noise: (B, restarts, T) standard normal noise from which the restarts begin. Give either `noise` or `seeds`.
-        seeds: one integer per instance, as the seed of `keyed_noise`.
+        seeds: One integer per instance, as the seed of `keyed_noise`.
         preset: "default", "brief" or "jain_wallace". The preset "brief" has fewer restarts and steps. The preset
             "jain_wallace" has the published settings: 5 restarts from N(0, 3²), 500 steps with learning rate .01,
             penalty 500, and a reward for the mean pairwise JSD.
-        restarts: number of restarts; None to take it from the preset.
-        steps: number of steps; None to take it from the preset.
-        lr: learning rate; None to take it from the preset.
+        restarts: Number of restarts; None to take it from the preset.
+        steps: Number of steps; None to take it from the preset.
+        lr: Learning rate; None to take it from the preset.
 
     Returns:
         The attention (B, T), its JSD (B,) in nats, and its total variation (B,), all float64. They are NaN in rows
@@ -194,14 +194,14 @@ def search(
 
     Args:
         attention: (B, T) weights, or (B, H, T) weights of several heads. They are normalised over the mask.
-        decode: maps V attentions per instance, (B, V, T) or (B, V, H, T), to class probabilities (B, V, C). See
+        decode: Maps V attentions per instance, (B, V, T) or (B, V, H, T), to class probabilities (B, V, C). See
             `searched_adversarial_attention`.
-        tvd: largest total variation, in [0, 1].
+        tvd: Largest total variation, in [0, 1].
         mask: (B, T) True at real tokens; None if every position is real.
-        settings: the settings of the search.
+        settings: The settings of the search.
         noise: (B, restarts, T) standard normal noise from which the restarts begin. It cannot be used with several
             heads. Give either `noise` or `seeds`.
-        seeds: one integer per instance, from which the noise is drawn.
+        seeds: One integer per instance, from which the noise is drawn.
         shares: (B, H) weights of the heads in the mean over heads; None for equal weights.
 
     Raises:
@@ -307,7 +307,7 @@ def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | 
     """Return the settings of a preset. Each argument that is not None replaces a setting.
 
     Raises:
-        ValueError: the preset is unknown.
+        ValueError: The preset is unknown.
     """
     if preset not in PRESETS:
         raise ValueError(f"preset: expected one of {', '.join(PRESETS)} but got {preset!r}")
@@ -324,13 +324,13 @@ def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, rest
 
     Args:
         noise: (B, K, T) noise to use, allowed only if H = 1; None to draw it from the seeds.
-        seeds: one integer per instance; None if `noise` is given.
+        seeds: One integer per instance; None if `noise` is given.
         real: (B, T) True at real tokens.
         restarts: K, the number of restarts.
         heads: H, the number of heads.
 
     Raises:
-        ValueError: neither or both of `noise` and `seeds` are given, or one has the wrong shape.
+        ValueError: Neither or both of `noise` and `seeds` are given, or one has the wrong shape.
     """
     if (noise is None) == (seeds is None):
         raise ValueError("noise: expected either noise or seeds but got " + ("neither" if noise is None else "both"))
@@ -347,7 +347,7 @@ def _decoded(decode: Decode, weights: Tensor) -> Tensor:
     """Decode attentions, check the shape of the probabilities (B, V, C) and convert them to float64.
 
     Raises:
-        ValueError: the probabilities have the wrong shape.
+        ValueError: The probabilities have the wrong shape.
     """
     probabilities = decode(weights)
     if probabilities.shape[:-1] != weights.shape[:2]:
@@ -376,8 +376,8 @@ def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decoded: Decod
         weights: (B, K, H, T) attention of each restart.
         alpha: (B, H, T) audited attention.
         reference: (B, 1, C) original output.
-        decoded: computes class probabilities from attentions.
-        tvd: largest total variation.
+        decoded: Computes class probabilities from attentions.
+        tvd: Largest total variation.
 
     Returns:
         (B, K, H, T) attention of each restart after the move.

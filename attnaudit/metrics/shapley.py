@@ -22,7 +22,7 @@ def shapley_values(payoffs: Tensor) -> Tensor:
         (n, ...) values, float64. They sum to v(all players) - v(no players).
 
     Raises:
-        ValueError: the number of payoffs is not a power of two.
+        ValueError: The number of payoffs is not a power of two.
 
     Examples:
         >>> shapley_values(torch.tensor([0.0, 1.0, 2.0, 4.0])).tolist()

@@ -84,7 +84,7 @@ class RunState:
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
         context: The facts about the run that are known from the start.
-        usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
+        usage_errors: Node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> the gate. All gates of the policy are included, selected or not.
         declarations: The declaration of each @audit function, or the declaration of the policy file.
         first_declared: The id of a check -> the check that was first declared with this id, and the function.

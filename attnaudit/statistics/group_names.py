@@ -16,7 +16,7 @@ class GroupNames(Sequence[str]):
 
     Args:
         codes: (n,) the group of each instance. The order of the codes is the order of the names.
-        name_of: code -> name.
+        name_of: Code -> name.
     """
 
     def __init__(self, codes: Integers, name_of: Callable[[int], str]) -> None:

@@ -222,7 +222,7 @@ class _Direction(torch.autograd.Function):
     Args:
         inputs: (N, d) inputs. Their values are not read, because `gates` contains their contributions.
         gates: (N, 4h) contributions of the inputs and biases to the gates. They are overwritten.
-        counts: number of tokens that are read in each step.
+        counts: Number of tokens that are read in each step.
         input_weights: (4h, d) weights from an input to the gates.
         recurrent: (h, 4h) weights from a hidden state to the gates.
 

@@ -43,8 +43,8 @@ class AttentionReading(SharesWork):
     such as the logits under permutations.
 
     Args:
-        batch: the batch.
-        reading: a single reading, as `scopes.expanded` returns it; None for a model with a single row of attention
+        batch: The batch.
+        reading: A single reading, as `scopes.expanded` returns it; None for a model with a single row of attention
             weights.
     """
 
@@ -231,7 +231,7 @@ class AttentionReading(SharesWork):
         because they may be in the precision of the model.
 
         Raises:
-            CheckError: the measure that is being computed does not declare gradients=True.
+            CheckError: The measure that is being computed does not declare gradients=True.
         """
         self._require_gradients("the prediction (view.gradient)")
         return self._gradient
@@ -279,8 +279,8 @@ class AttentionReading(SharesWork):
             the measure that is being computed declares gradients=True.
 
         Raises:
-            CheckError: the embeddings have another shape.
-            AdapterError: the logits are not finite. The message names the row.
+            CheckError: The embeddings have another shape.
+            AdapterError: The logits are not finite. The message names the row.
         """
         clean = {stream: embedded.detach() for stream, embedded in self.embeddings.items()}
         expected, given = tuple(clean[TEXT].shape), tuple(embeddings.shape)
@@ -352,7 +352,7 @@ class AttentionReading(SharesWork):
         instances together.
 
         Args:
-            position: position p of the hidden state in the padded batch.
+            position: Position p of the hidden state in the padded batch.
 
         Returns:
             (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i. If the trace

@@ -261,7 +261,7 @@ class AttentionView(AttentionReading):
                 be NaN as well.
 
         Raises:
-            AdapterError: some logits are not finite although the attention rows are.
+            AdapterError: Some logits are not finite although the attention rows are.
         """
         refuse_not_finite(logits, self.instances, REPLACED, given=weights)
         return logits
@@ -359,7 +359,7 @@ class AttentionView(AttentionReading):
         None if the adapter does not declare `linear_decoder`.
 
         Raises:
-            AdapterError: the probabilities computed from these logits differ from those of the model.
+            AdapterError: The probabilities computed from these logits differ from those of the model.
         """
         if not self.adapter.capabilities.linear_decoder:
             return None
@@ -394,9 +394,9 @@ class AttentionView(AttentionReading):
         Rows of padding queries are not changed.
 
         Args:
-            extent: the rows that are changed (see `Extent`); any value except "reading".
+            extent: The rows that are changed (see `Extent`); any value except "reading".
             variants: V, the number of variants.
-            change: the function that changes the rows (see `RowChange`).
+            change: The function that changes the rows (see `RowChange`).
 
         Returns:
             (B, V, C) logits, float64.
@@ -414,10 +414,10 @@ class AttentionView(AttentionReading):
         """Return an intervention that changes rows of attention weights, for a slice of the variants.
 
         Args:
-            change: the function that changes the rows (see `RowChange`).
-            scope: the rows to change.
-            part: the slice of the variants that run together.
-            frozen: whether to change the weights of the clean pass, instead of those that the current pass computes.
+            change: The function that changes the rows (see `RowChange`).
+            scope: The rows to change.
+            part: The slice of the variants that run together.
+            frozen: Whether to change the weights of the clean pass, instead of those that the current pass computes.
         """
         keys = {site.key for site in scope.sites}
         count = part.stop - part.start

@@ -89,17 +89,17 @@ class Batch(SharesUnitMasks, CleanPass):
 
         Args:
             variants: V, the number of interventions.
-            intervene: a function that gets a slice of n variants and returns their intervention. These variants run
+            intervene: A function that gets a slice of n variants and returns their intervention. These variants run
                 together, in a batch of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
             given: (B, V, T) numbers that the interventions are computed from. Where they are NaN, the logits may be NaN
                 too.
-            sites: keys of the sites that the interventions change; None for all sites.
+            sites: Keys of the sites that the interventions change; None for all sites.
 
         Returns:
             (B, V, C) logits, float64.
 
         Raises:
-            AdapterError: the logits are not finite. The message names the row.
+            AdapterError: The logits are not finite. The message names the row.
         """
         rows, width = self.inputs.mask[TEXT].shape
         step = max(1, self.budget // max(1, rows * width))
@@ -143,7 +143,7 @@ class Batch(SharesUnitMasks, CleanPass):
         """Return the logits of the texts that lack exactly one unit, once for each unit.
 
         Args:
-            operator: how units are erased.
+            operator: How units are erased.
             among: (B, T) True at the units that are left out in turn; None for all units.
 
         Returns:
@@ -195,7 +195,7 @@ class Batch(SharesUnitMasks, CleanPass):
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            operator: how the other units are erased. Sources are always deleted.
+            operator: How the other units are erased. Sources are always deleted.
 
         Returns:
             (V, C) logits, float64; NaN where no unit is kept.
@@ -240,8 +240,8 @@ class Batch(SharesUnitMasks, CleanPass):
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            intervene: returns the intervention on the attention of variants that run together; None for none.
-            sites: keys of the sites that the intervention changes.
+            intervene: Returns the intervention on the attention of variants that run together; None for none.
+            sites: Keys of the sites that the intervention changes.
             queries: (B,) position of the single query at these sites whose weights the intervention receives and may
                 change; None for all queries.
             weights: (B, H, T) weights that the intervention gives to all heads of the only site; None if it does
@@ -264,9 +264,9 @@ class Batch(SharesUnitMasks, CleanPass):
         Args:
             rows: (V,) as in `masked`. The units must not be sources.
             keep: (V, T) as in `masked`.
-            site: the site whose weights are replayed.
+            site: The site whose weights are replayed.
             queries: (B,) position of the query whose weights are replayed.
-            replay: computes the replayed logits (see `Replay`).
+            replay: Computes the replayed logits (see `Replay`).
 
         Returns:
             (V, C) logits of the passes, and (V, C) replayed logits; both float64.
@@ -285,10 +285,10 @@ class Batch(SharesUnitMasks, CleanPass):
         """Return the logits of a row in which either one unit or all units except one are masked.
 
         Args:
-            row: one of `rows_with_single_masks`.
+            row: One of `rows_with_single_masks`.
             units: (V,) the position of the unit, for each variant.
-            alone: whether all units except this one are masked. If not, only this one is masked.
-            held: whether the attention weights stay those of the clean pass. If not, they are computed again.
+            alone: Whether all units except this one are masked. If not, only this one is masked.
+            held: Whether the attention weights stay those of the clean pass. If not, they are computed again.
 
         Returns:
             (V, C) logits, float64.
@@ -323,15 +323,15 @@ class Batch(SharesUnitMasks, CleanPass):
         Args:
             rows: (V,) as in `erase`.
             keep: (V, T) as in `erase`.
-            operator: as in `erase`.
-            intervene: as in `masked`.
-            sites: as in `masked`.
-            queries: as in `masked`.
-            replay: computes further logits from each pass. The result (V, 2, C) then has the logits of the
+            operator: As in `erase`.
+            intervene: As in `masked`.
+            sites: As in `masked`.
+            queries: As in `masked`.
+            replay: Computes further logits from each pass. The result (V, 2, C) then has the logits of the
                 passes, followed by the further ones.
-            done: number of variants that earlier calls have run for the same request, for progress reports.
-            total: number of variants of the whole request; V if None.
-            draw: number of the draw of masked units; None for the mean over all draws.
+            done: Number of variants that earlier calls have run for the same request, for progress reports.
+            total: Number of variants of the whole request; V if None.
+            draw: Number of the draw of masked units; None for the mean over all draws.
         """
         total = total or len(rows)
         capabilities = self.adapter.capabilities

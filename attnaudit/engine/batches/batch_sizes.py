@@ -23,8 +23,8 @@ def tokens_per_pass(adapter: ModelAdapter, device_type: str) -> int | None:
     """Return the argument `per_pass` of `sizes_of_batches` for a model; None for models that need few passes.
 
     Args:
-        adapter: the model.
-        device_type: the type of the device, such as "cpu".
+        adapter: The model.
+        device_type: The type of the device, such as "cpu".
     """
     return TOKENS_PER_PASS if adapter.capabilities.replays and device_type == "cpu" else None
 
@@ -35,11 +35,11 @@ def sizes_of_batches(
     """Split rows into batches of neighbours.
 
     Args:
-        widths: number of tokens of each row.
-        budget: largest number of tokens (rows × length of the longest) in a batch. A batch always has at least one row.
-        per_pass: the time of a pass itself, as a number of tokens. The sum of this number and the number of tokens,
+        widths: Number of tokens of each row.
+        budget: Largest number of tokens (rows × length of the longest) in a batch. A batch always has at least one row.
+        per_pass: The time of a pass itself, as a number of tokens. The sum of this number and the number of tokens,
             over all batches, is then as small as possible. If None, each batch has as many rows as the budget allows.
-        most: largest number of rows in one batch; None for no limit.
+        most: Largest number of rows in one batch; None for no limit.
 
     Returns:
         The number of rows of each batch.

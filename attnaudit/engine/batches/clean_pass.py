@@ -65,24 +65,24 @@ class CleanPass(SharesWork):
     """One batch, its clean pass, and the values computed from this pass.
 
     Args:
-        adapter: the model.
-        instances: the B instances of the batch.
-        positions: index of each instance in the whole data set.
-        seed: seed of the audit.
-        keep_graph: whether to keep the autograd graph of the clean pass. Measures that differentiate through the pass
+        adapter: The model.
+        instances: The B instances of the batch.
+        positions: Index of each instance in the whole data set.
+        seed: Seed of the audit.
+        keep_graph: Whether to keep the autograd graph of the clean pass. Measures that differentiate through the pass
             need it.
-        budget: largest number of tokens (rows × length) in one forward pass of variants.
-        pass_counts: name of a call -> how often it was made, and kind of rows (see `RowKind`) -> number of rows. The
+        budget: Largest number of tokens (rows × length) in one forward pass of variants.
+        pass_counts: Name of a call -> how often it was made, and kind of rows (see `RowKind`) -> number of rows. The
             batch adds its passes to this dictionary, which all batches of an audit share.
         unit: "tokens", "words" or "sources". The values of a word or a passage are stored at the position of its first
             token.
-        progress: called during batches that take long. Measures that do other long work, such as training a copy of
+        progress: Called during batches that take long. Measures that do other long work, such as training a copy of
             the model, call it as well. None to report no progress.
-        scopes: the scopes whose attention the clean pass needs; None for all sites and queries.
-        inputs: the result of `collate` for the instances; None to call it.
+        scopes: The scopes whose attention the clean pass needs; None for all sites and queries.
+        inputs: The result of `collate` for the instances; None to call it.
 
     Attributes:
-        without_gradients: the name of the measure that is being computed, if it may not use gradients; otherwise "".
+        without_gradients: The name of the measure that is being computed, if it may not use gradients; otherwise "".
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class CleanPass(SharesWork):
         """Report the progress of work within the batch, if the batch has taken longer than `PROGRESS_AFTER_SECONDS`.
 
         Args:
-            done: number of finished steps.
-            total: number of all steps.
-            note: name of the steps, such as "texts with tokens erased".
+            done: Number of finished steps.
+            total: Number of all steps.
+            note: Name of the steps, such as "texts with tokens erased".
         """
         if self.progress is not None and time.monotonic() - self.started > PROGRESS_AFTER_SECONDS:
             self.progress(done, total, note)
@@ -264,9 +264,9 @@ class CleanPass(SharesWork):
         If the clean pass lacks the site or some of its queries, the model runs again, once for all sites.
 
         Args:
-            site: the site.
-            first: position of the first query.
-            stop: position after the last query; None for all queries from `first`.
+            site: The site.
+            first: Position of the first query.
+            stop: Position after the last query; None for all queries from `first`.
         """
         trace = self.trace
         if site.key not in trace.blocks and (site.key not in trace.attention or site.key in trace.queries):

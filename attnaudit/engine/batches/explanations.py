@@ -28,9 +28,9 @@ def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tens
     """Return the scores of a reading that is not plain attention.
 
     Args:
-        clean: the clean pass of the batch.
-        scope: the scope of the reading.
-        reading: the reading.
+        clean: The clean pass of the batch.
+        scope: The scope of the reading.
+        reading: The reading.
 
     Returns:
         (B, T) non-negative scores of all tokens, including special tokens, float64.
@@ -55,8 +55,8 @@ def _shown(values: Tensor, clean: CleanPass, scope: Scope) -> Tensor:
 
     Args:
         values: (B, H, Q, K) values of the clean pass at the scope's site.
-        clean: the clean pass of the batch.
-        scope: the scope of the reading.
+        clean: The clean pass of the batch.
+        scope: The scope of the reading.
 
     Returns:
         (B, H', Q or 1, K) values, float64.
@@ -71,9 +71,9 @@ def mean_over_queries(clean: CleanPass, scope: Scope, values_of: Callable[[Tenso
     """Average values over the queries in scope at its last site.
 
     Args:
-        clean: the clean pass of the batch.
-        scope: the scope.
-        values_of: weights (B, H, R, K) of R queries -> values (B, H', R, K). It must treat every query independently.
+        clean: The clean pass of the batch.
+        scope: The scope.
+        values_of: Weights (B, H, R, K) of R queries -> values (B, H', R, K). It must treat every query independently.
 
     Returns:
         (B, H', K) means of the values.
@@ -92,8 +92,8 @@ def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) 
 
     Args:
         scores: (B, Q, K) one row of scores for each query.
-        clean: the clean pass of the batch.
-        scope: the scope of the reading.
+        clean: The clean pass of the batch.
+        scope: The scope of the reading.
         query: "cls", "last" or "mean".
 
     Returns:
@@ -111,8 +111,8 @@ def rollout(clean: CleanPass, scope: Scope, query: str) -> Tensor:
     vector is multiplied by the matrix of each layer, from the last to the first. No two matrices need to be multiplied.
 
     Args:
-        clean: the clean pass of the batch.
-        scope: the scope of the reading.
+        clean: The clean pass of the batch.
+        scope: The scope of the reading.
         query: "cls", "last" or "mean".
 
     Returns:
@@ -139,15 +139,15 @@ def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
     value vector of head h for token j after the output projection.
 
     Args:
-        clean: the clean pass of the batch.
-        scope: the scope of the reading.
+        clean: The clean pass of the batch.
+        scope: The scope of the reading.
         weights: (B, H, Q, K) attention weights of the heads in scope.
 
     Returns:
         (B, Q, K) norms.
 
     Raises:
-        AdapterError: the adapter does not declare `value_vectors`.
+        AdapterError: The adapter does not declare `value_vectors`.
     """
     values = _value_vectors(clean, scope).double()
     norms = torch.zeros_like(weights[:, 0])
@@ -163,7 +163,7 @@ def value_products(clean: CleanPass, scope: Scope) -> Tensor:
         (B, H, H, K) products ⟨f_h(x_j), f_g(x_j)⟩, float64.
 
     Raises:
-        AdapterError: the adapter does not declare `value_vectors`.
+        AdapterError: The adapter does not declare `value_vectors`.
     """
     count = clean.inputs.mask[scope.site.keys].shape[1]
     parts = (
@@ -195,7 +195,7 @@ def _value_vectors(clean: CleanPass, scope: Scope, keys: slice = slice(None)) ->
     """Return the value vectors (B, H, K, m) of the heads in scope and of some keys after the output projection.
 
     Raises:
-        AdapterError: the adapter does not declare `value_vectors`.
+        AdapterError: The adapter does not declare `value_vectors`.
     """
     if not clean.adapter.capabilities.value_vectors:
         raise AdapterError(

@@ -15,8 +15,8 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
     """Return an error that names the row which caused it.
 
     Args:
-        error: the error that the model, its adapter or a measure raised for a batch.
-        rows: one pair for each row of the batch: the instance, and a function that measures this instance alone.
+        error: The error that the model, its adapter or a measure raised for a batch.
+        rows: One pair for each row of the batch: the instance, and a function that measures this instance alone.
 
     Returns:
         An error that names the first row that raises an error when it is measured alone. If no row or every row does
@@ -70,14 +70,14 @@ def refuse_not_finite(
 
     Args:
         logits: (R, ..., C) logits.
-        instances: the instances of the batch.
-        condition: what was changed, such as "under replaced attention".
+        instances: The instances of the batch.
+        condition: What was changed, such as "under replaced attention".
         rows: (R,) index of the instance that each entry belongs to. If None, entry r belongs to instance r.
         given: (R, ..., ...) numbers from which the pass was computed, such as the replaced weights. Where they are not
             finite, as for an instance whose attention is undefined, the logits need not be finite either.
 
     Raises:
-        AdapterError: some logits are NaN or infinite. The message names the row.
+        AdapterError: Some logits are NaN or infinite. The message names the row.
     """
     acceptable = logits.detach().isfinite().all(-1)
     if bool(acceptable.all()):

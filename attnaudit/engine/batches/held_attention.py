@@ -31,10 +31,10 @@ def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Te
     all remaining tokens keep their weights, so that the weights of a query no longer sum to 1.
 
     Args:
-        reading: the batch under a reading.
+        reading: The batch under a reading.
         rows: (V,) for each variant, the position of its original instance in the batch.
         keep: (V, T) True at the units that are kept; the others are masked.
-        most: the largest number of attention weights in memory at once, for models whose states are independent.
+        most: The largest number of attention weights in memory at once, for models whose states are independent.
 
     Returns:
         (V, C) logits, float64.
@@ -58,7 +58,7 @@ def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tupl
     Each masked text runs once. `gives_both` must be true for the reading.
 
     Args:
-        reading: the batch under a reading.
+        reading: The batch under a reading.
         rows: (V,) as in `masked_with_attention_held`.
         keep: (V, T) as in `masked_with_attention_held`.
 

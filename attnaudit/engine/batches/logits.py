@@ -113,7 +113,7 @@ def rounding_of_logits(sizes: Tensor, precision: str, open_classes: Tensor | Non
 
     Args:
         sizes: (..., C) sizes of the logits (see `sizes_of_logits`).
-        precision: the floating-point type in which the model computes (see `Capabilities.precision`).
+        precision: The floating-point type in which the model computes (see `Capabilities.precision`).
         open_classes: (..., C) True for the classes that are possible answers. The others do not count for the median.
             None if all are.
     """
@@ -139,7 +139,7 @@ def equal_within_rounding(
         first: (..., C) logits.
         second: (..., C) logits.
         sizes: (..., C) sizes of the logits (see `sizes_of_logits`).
-        precision: the floating-point type in which the model computes (see `Capabilities.precision`).
+        precision: The floating-point type in which the model computes (see `Capabilities.precision`).
         open_classes: (..., C) True for the classes that are possible answers. The others are ignored. None if all are.
     """
     change = first - second

@@ -24,10 +24,10 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
     """Return the logits of texts with masked units, with the attention of the clean pass.
 
     Args:
-        reading: the batch under a reading with a single row per head. The adapter must declare `unitwise`.
+        reading: The batch under a reading with a single row per head. The adapter must declare `unitwise`.
         rows: (V,) for each variant, the position of its original instance in the batch.
         keep: (V, T) True at the units that are kept; the others are masked.
-        most: the largest number of attention weights in memory at once.
+        most: The largest number of attention weights in memory at once.
 
     Returns:
         (V, C) logits, float64.

@@ -26,12 +26,12 @@ class Scope:
     """Some attention rows of a model: those of some heads and queries at some sites.
 
     Attributes:
-        sites: the sites.
-        heads: indices of the heads at each site; None for all heads.
-        query: which queries are in scope. "only": the single query of a pooled site. "cls": the first token. "last":
+        sites: The sites.
+        heads: Indices of the heads at each site; None for all heads.
+        query: Which queries are in scope. "only": the single query of a pooled site. "cls": the first token. "last":
             the last token. "mean": all real tokens of the text, or all tokens of another stream. "target": the tokens
             of the text from which the target is computed, or all tokens of another stream. "all": all tokens.
-        differentiates: whether gradients with respect to the attention weights are needed.
+        differentiates: Whether gradients with respect to the attention weights are needed.
         head_of_row: (B,) number of the only head in scope, for each instance of a batch; None if the heads in scope do
             not differ by instance.
     """
@@ -100,11 +100,11 @@ class Scope:
         """Return a mask of the rows in scope at one of its sites.
 
         Args:
-            site: the site.
+            site: The site.
             inputs: B instances.
             queries: Q, the number of queries that the mask covers.
-            repeats: how often each instance is repeated, with its copies next to each other.
-            first: position of the first of these queries.
+            repeats: How often each instance is repeated, with its copies next to each other.
+            first: Position of the first of these queries.
 
         Returns:
             (B·repeats, H, Q, 1) mask, True for the heads and queries in scope.
@@ -131,7 +131,7 @@ class Scope:
 
         Args:
             where: "layer" for the sites of this scope, "everywhere" for all sites of the same stack.
-            sites: all sites of the model.
+            sites: All sites of the model.
         """
         stack = [s for s in sites if (s.kind, s.query, s.keys) == (self.site.kind, self.site.query, self.site.keys)]
         query = "only" if self.site.query is None else "all"
@@ -142,9 +142,9 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection
     """Return the queries whose attention weights the scopes need.
 
     Args:
-        scopes: the scopes.
+        scopes: The scopes.
         inputs: B instances.
-        blocks: keys of the sites whose weights of all queries are computed in blocks (see `sites_in_blocks`).
+        blocks: Keys of the sites whose weights of all queries are computed in blocks (see `sites_in_blocks`).
 
     Returns:
         Site key -> (B, R) positions of the queries. Sites at which some scope needs all queries are missing, unless
@@ -181,7 +181,7 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
         The reading; None for a model with a single row of attention weights.
 
     Raises:
-        AdapterError: the model has no pooled attention, and its capabilities declare no reading; or it lacks the layer,
+        AdapterError: The model has no pooled attention, and its capabilities declare no reading; or it lacks the layer,
             the head or the stack of the declared reading.
     """
     sites, declared = adapter.sites(), adapter.capabilities.reading
@@ -214,7 +214,7 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     the text are left out, because their weights are not over the tokens of the text.
 
     Raises:
-        AdapterError: the model does not have this stack, the reading does not name one although it must, or the stack
+        AdapterError: The model does not have this stack, the reading does not name one although it must, or the stack
             does not allow this reading.
     """
     name, stack, others = _whole_stack(adapter, reading)
@@ -250,7 +250,7 @@ def _whole_stack(adapter: ModelAdapter, reading: Reading) -> tuple[str, list[Sit
     """Return the name of the stack of a reading, its sites by layer, and the other stacks with sites over the text.
 
     Raises:
-        AdapterError: the model does not have this stack, or the reading does not name one although it must.
+        AdapterError: The model does not have this stack, or the reading does not name one although it must.
     """
     sites = adapter.sites()
     if not has_choice(sites):
@@ -282,7 +282,7 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     negative layer counts from the last layer that attends to the text.
 
     Raises:
-        AdapterError: the model lacks the layer, the head or the stack, or the layer attends to another stream.
+        AdapterError: The model lacks the layer, the head or the stack, or the layer attends to another stream.
     """
     if reading.query == "own" and reading.stack != "pool":
         own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
@@ -313,12 +313,12 @@ def _site_of(adapter: ModelAdapter, reading: Reading, stack: Sequence[Site]) -> 
     """Return the site whose name or layer a reading gives.
 
     Args:
-        adapter: the model.
-        reading: a reading with a site or a layer number.
-        stack: the sites of its stack that attend to the text.
+        adapter: The model.
+        reading: A reading with a site or a layer number.
+        stack: The sites of its stack that attend to the text.
 
     Raises:
-        AdapterError: the stack lacks the site or the layer, or the site attends to another stream than the text.
+        AdapterError: The stack lacks the site or the layer, or the site attends to another stream than the text.
     """
     layer, (_, whole, _) = int(reading.layer), _whole_stack(adapter, reading)
     if not reading.site and layer < 0:
@@ -354,7 +354,7 @@ def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
     Their layers are the numbers of the layers of their sites.
 
     Raises:
-        AdapterError: the model lacks the layer, the head or the stack.
+        AdapterError: The model lacks the layer, the head or the stack.
     """
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
@@ -365,8 +365,8 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
     """Return the scope of a single reading.
 
     Args:
-        adapter: the model.
-        reading: a single reading from the result of `expanded`; None for a model with a single row of attention
+        adapter: The model.
+        reading: A single reading from the result of `expanded`; None for a model with a single row of attention
             weights.
     """
     if reading is None:

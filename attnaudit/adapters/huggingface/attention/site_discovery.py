@@ -69,7 +69,7 @@ class DiscoveryObserver:
 
     Attributes:
         seen: The attention calls so far.
-        states: id of an attention module -> the result of `value_states` for its latest call.
+        states: Id of an attention module -> the result of `value_states` for its latest call.
         layer_call: Index of the layer call that is running now; -1 outside of layers.
         skips_masks: As in `Observer`.
         latest: The latest call of an attention function.
