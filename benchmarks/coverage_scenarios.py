@@ -28,6 +28,8 @@ from benchmarks.coverage_samples import (
 
 #: The number of permutations per instance.
 PERMUTATIONS = 20
+#: The expected attention weight of the states of each attention rank, in the scenarios of the information ranking.
+WEIGHTS_OF_RANKS = (0.4, 0.25, 0.15, 0.12, 0.08)
 
 
 def of_values(statistic: str, shape: str, population: Population, truth: float, *, sources: bool = False) -> Scenario:
@@ -196,7 +198,7 @@ def of_total_effect(
     return Scenario(name + (", sources of 1 to 8" if sources else ""), shape, draw, lambda n: truth)
 
 
-def of_ranking(shape: str, information: Sequence[float], attention: Sequence[float]) -> Scenario:
+def of_ranking(shape: str, information: Sequence[float]) -> Scenario:
     """Return the scenario of the information ranking.
 
     The true value is the statistic for the true order of the strengths in `information`.
@@ -204,13 +206,12 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
     Args:
         shape: The name of the scenario.
         information: For each attention rank, how strongly the states of this rank depend on the output.
-        attention: For each attention rank, the expected attention weight of its states.
     """
     from attnaudit.checks.builtin.information_ranking import ranking_interval
     from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
     def weights_of(n: int, random: np.random.Generator) -> Floats:
-        found: Floats = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)
+        found: Floats = -np.sort(-random.dirichlet(40 * np.array(WEIGHTS_OF_RANKS), n), axis=1)
         return found
 
     # Sorting the weights of each instance changes the mean weight of each rank, and therefore the weight of each pair.
@@ -255,8 +256,8 @@ def scenarios() -> list[Scenario]:
     found.append(of_f1("4% flip", 0.04, 1))
     found.append(of_f1("30% flip", 0.3, 1))
     found.append(of_f1("flips as measured", known["permutation flips"], PERMUTATIONS))
-    found.append(of_ranking("in order", (1.2, 0.8, 0.5, 0.25, 0.0), (0.4, 0.25, 0.15, 0.12, 0.08)))
-    found.append(of_ranking("partly in order", (0.5, 1.2, 0.8, 0.0, 0.25), (0.4, 0.25, 0.15, 0.12, 0.08)))
+    found.append(of_ranking("in order", (1.2, 0.8, 0.5, 0.25, 0.0)))
+    found.append(of_ranking("partly in order", (0.5, 1.2, 0.8, 0.0, 0.25)))
     found += [of_f1(shape, share, 1, sources=True) for shape, share in (("4% flip", 0.04), ("30% flip", 0.3))]
     for on in ("logits", "probabilities", "decisions"):
         found.append(of_total_effect(on, "as measured"))

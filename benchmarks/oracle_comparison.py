@@ -88,15 +88,13 @@ class Stored:
         return flat.reshape(count, self.lengths[i])
 
 
-def _attention_view(
-    adapter: object, instances: Sequence[object], places: Sequence[int], gradients: bool = True
-) -> AttentionView:
+def _attention_view(adapter: object, instances: Sequence[object], places: Sequence[int]) -> AttentionView:
     batch = Batch(
         adapter,  # type: ignore[arg-type]
         [instances[i] for i in places],  # type: ignore[misc]
         places,
         seed=0,
-        keep_graph=gradients,
+        keep_graph=True,
         budget=BATCH_TOKENS,
         pass_counts=Counter(),
     )

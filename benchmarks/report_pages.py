@@ -50,16 +50,15 @@ NUMBERS = 80
 OPENINGS = 5
 
 
-def generated(n: int, *, layers: int = 0, heads: int = 0, seed: int = 0) -> Measurements:
+def generated(n: int, *, layers: int, heads: int) -> Measurements:
     """Return random measurements of n texts with 22 tokens on average, as many as the texts of the demo have.
 
     Args:
         n: The number of instances.
         layers: The number of layers with a reading for every head; 0 for a single reading.
         heads: The number of heads of each layer.
-        seed: The seed of the numbers.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     lengths = rng.integers(4, 41, size=n)
     words = rng.integers(0, len(WORDS), size=int(lengths.sum()))
     ends = np.cumsum(lengths)[:-1]
@@ -213,12 +212,12 @@ class PageTimes:
     again: float
 
 
-def wait_until(page: Any, condition: str, *, seconds: float = 120) -> None:
-    """Wait until an expression is true.
+def wait_until(page: Any, condition: str) -> None:
+    """Wait until an expression is true, for at most two minutes.
 
     Playwright's own function does not work, because the Content Security Policy of the page forbids it.
     """
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + 120
     while not page.evaluate(condition):
         if time.perf_counter() > end:
             raise TimeoutError(condition)

@@ -169,14 +169,14 @@ def _layers(default: Any, sizes: dict[str, Any]) -> dict[str, Any]:
     return {name: len(kept)} | {key: [value[i] for i in kept] for key, value in lists.items()}
 
 
-def spread_weights(model: Any, seed: int = 0) -> None:
+def spread_weights(model: Any) -> None:
     """Draw random weights with so large a spread that the attention of the model is far from uniform.
 
     T5 and its relatives do not divide attention scores by the square root of the dimension, so their spread is smaller.
     """
     unscaled = model.config.is_encoder_decoder and hasattr(model.config, "relative_attention_num_buckets")
     spread = 0.12 if unscaled else 0.2
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             matrix = parameter.dim() > 1 and parameter.is_floating_point()

@@ -71,16 +71,16 @@ def _canonical(argument: AgreementArgument) -> str:
     return argument.importance if argument.samples_importance else with_sample(argument.importance, argument.size)
 
 
-def shuffled_order(view: AttentionView, purpose: str) -> Tensor:
+def shuffled_order(view: AttentionView) -> Tensor:
     """Return a random order (B, T) of the positions, in which only the real tokens of each instance change places.
 
-    The order of an instance depends only on the seed of the audit, the purpose, the id of the instance and the
-    positions of its real tokens.
+    The order of an instance depends only on the seed of the audit, the id of the instance and the positions of its real
+    tokens.
     """
     index = np.tile(np.arange(view.real.shape[1]), (len(view.instances), 1))
     for b, row in enumerate(view.real.cpu().numpy()):
         positions = row.nonzero()[0]
-        index[b, positions] = keyed_generator(view.seed, purpose, view.instances[b].id).permutation(positions)
+        index[b, positions] = keyed_generator(view.seed, "floor", view.instances[b].id).permutation(positions)
     return torch.from_numpy(index).to(view.device)
 
 
@@ -114,7 +114,7 @@ def _of_importance(view: AttentionView, request: Request) -> _OfImportance:
             rival=rival,
             tau=kendall_tau_b(scores, rival, view.real),
             near_ties=near_tied_pairs(scores, view.real, tolerance=NEAR_TIE),
-            order=shuffled_order(view, "floor"),
+            order=shuffled_order(view),
         )
     return known
 
@@ -164,7 +164,7 @@ def _sampled_agreement(view: AttentionView, request: Request) -> Columns:
     sample = sampled_units(view, argument.size)
     shares, attention, name = request.required.tokens[argument.importance], view.attention, request.name
     scores, rival = (_in_sample(view, request, one, sample) for one in (argument.importance, argument.rival))
-    floor = attention.gather(1, shuffled_order(view, "floor"))
+    floor = attention.gather(1, shuffled_order(view))
     loo = _estimated(view, scores, rival, sample)
     columns = {f"{name}.gradient_loo": loo.tau}
     if argument.samples_importance:

@@ -129,7 +129,7 @@ def build(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _not_writable(out, error) from error
+        raise not_writable(out, error) from error
     records = {plan: record for plan in planned if (record := finished(out, plan)) is not None}
     _write_lists(out, planned, records)
     missing = [plan for plan in planned if plan not in records]
@@ -357,7 +357,7 @@ def _write_texts(path: Path, data: Dataset) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.getvalue().encode())
     except OSError as error:
-        raise _not_writable(path, error) from error
+        raise not_writable(path, error) from error
 
 
 def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[PlantedPlan, dict[str, Any]]) -> None:
@@ -379,7 +379,8 @@ def _fails(plan: PlantedPlan) -> list[str]:
     return list(kind.fails) if kind.truth in ("unfaithful", "graded") else []
 
 
-def _not_writable(path: Path, error: OSError) -> ModelError:
+def not_writable(path: Path, error: OSError) -> ModelError:
+    """Return the error for a file or folder of a population that cannot be written."""
     return ModelError(f"{path}: cannot be written ({error.strerror}). Give a folder that you may write to.")
 
 
@@ -387,4 +388,4 @@ def _write_json(path: Path, content: Any) -> None:
     try:
         replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
-        raise _not_writable(path, error) from error
+        raise not_writable(path, error) from error

@@ -182,7 +182,7 @@ CIRCUITS_OF_SOURCES: tuple[SourceCircuit, ...] = (
 def source_rows(
     kind: RowKind, *, classes: int, count: int, passages: int, marked: float, generator: random.Random
 ) -> list[SourceRow]:
-    """Return rows.
+    """Return the rows of one kind, each with its passages, question and label.
 
     Args:
         kind: What the passages contain.

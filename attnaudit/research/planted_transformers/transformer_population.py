@@ -20,7 +20,7 @@ from attnaudit.errors import ModelError, invalid_input, nearest
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.planted.planted_population import EXCLUDED_FILE, POPULATION_FILE
+from attnaudit.research.planted.planted_population import EXCLUDED_FILE, POPULATION_FILE, not_writable
 from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, Family, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import (
     CLASS_NAMES,
@@ -170,11 +170,7 @@ def write_lists(out: Path, records: list[dict[str, Any]]) -> None:
             written = [{k: v for k, v in row.items() if k not in left_out} for row in rows]
             replace_file(path, (json.dumps([*kept, *written], indent=1) + "\n").encode())
         except OSError as error:
-            raise _not_writable(path, error) from error
-
-
-def _not_writable(path: Path, error: OSError) -> ModelError:
-    return ModelError(f"{path}: cannot be written ({error.strerror}). Give a folder that you may write to.")
+            raise not_writable(path, error) from error
 
 
 def _finished(out: Path, plan: TransformerPlan) -> list[dict[str, Any]] | None:
@@ -210,7 +206,7 @@ def _build_one(out: Path, plan: TransformerPlan) -> list[dict[str, Any]]:
         content = {"key": plan.key, "readings": records}
         replace_file(folder / RECORD_FILE, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
-        raise _not_writable(folder, error) from error
+        raise not_writable(folder, error) from error
     return records
 
 
