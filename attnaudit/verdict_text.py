@@ -22,6 +22,8 @@ DISPLAYED_NAMES = {
 #: If the detectable change is larger than this multiple of the width of the interval, the values spread more near the
 #: threshold than in the sample. With the same spread, it is about as large as the interval is wide.
 FAR_LARGER = 2
+#: A detectable change that is not larger than this is a rounding error: all values are equal.
+NO_DISTANCE = 1e-12
 #: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
 
@@ -193,7 +195,7 @@ def detected(record: CheckRecord) -> str:
     parts = [
         f"{verb} if the true value is at least {_two_digits(distance)} {side} the threshold"
         for distance, verb, side in distances
-        if distance is not None
+        if distance is not None and distance > NO_DISTANCE
     ]
     text = f"With {change.power:.0%} probability, the check {', and '.join(parts)}." if parts else ""
     return " ".join(filter(None, (text, _spread_at_threshold(record) if parts else "", power_warning(record))))

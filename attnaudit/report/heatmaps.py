@@ -39,6 +39,8 @@ OUTPUT_COLUMNS = (PROBABILITIES, REARRANGED)
 KINDS = ("gradient", "leave_one_out", "adversarial")
 #: The preferred column of each kind in KINDS.
 PREFERRED_COLUMNS = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
+#: The note of a row whose column the run did not measure.
+NOT_MEASURED = "not measured in this run"
 KIND_NAMES = {"gradient": "Gradient", "leave_one_out": "Leave-one-out", "adversarial": "Adversarial attention"}
 
 
@@ -122,6 +124,11 @@ class Heatmap:
     layout: Literal["text", "picture", "timeline"] = "text"
     picture: EmbeddedPicture | None = None
     names: UnitNames = TOKENS_OF_TEXTS
+
+    @property
+    def not_measured(self) -> list[str]:
+        """The names of the rows that the run did not measure."""
+        return [row.name for row in self.rows if row.note == NOT_MEASURED]
 
 
 def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
@@ -311,7 +318,7 @@ def heatmap(
 def _why_not_drawn(name: str, instance: MeasuredInstance, available: Collection[str], names: UnitNames) -> str:
     """Return why a column of an instance cannot be drawn; "" if it can."""
     if name not in available:
-        return "not measured in this run"
+        return NOT_MEASURED
     values, count = instance.columns.get(name), len(instance.tokens)
     if values is None or not any(v is not None and math.isfinite(v) for v in values):
         return "undefined for this instance"

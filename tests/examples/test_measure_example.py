@@ -1,4 +1,4 @@
-"""The example of docs/checks.md that declares a measure."""
+"""The examples of docs/checks.md that declare a measure, and a check with arguments."""
 
 from __future__ import annotations
 
@@ -21,9 +21,22 @@ def test_spans(check):
 """
 
 
+AUDIT = """
+from attnaudit import audit, checks
+
+@audit(checks.IdleExchange(at_most="0.9 * most", largest_mass=0.04))
+def test_audit(check):
+    check.enforce()
+"""
+
+
+def example(name: str) -> str:
+    (found,) = re.findall(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
 def test_the_measure_of_the_page_serves_a_check(tmp_path: Path) -> None:
-    (example,) = re.findall(r"<!-- example: conftest.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "conftest.py").write_text(example, encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(example("conftest.py"), encoding="utf-8")
     (tmp_path / "test_spans.py").write_text(TEST, encoding="utf-8")
     environment = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))}
     options = ("-p", "no:cacheprovider", "--model", "demo", "--audit-max-instances", "40")
@@ -34,3 +47,18 @@ def test_the_measure_of_the_page_serves_a_check(tmp_path: Path) -> None:
     (record,) = run["checks"]
     assert (record["check"], record["verdict"]) == ("short_attention", "pass")
     assert 1 <= record["value"] <= 50
+
+
+def test_the_check_with_arguments_is_audited_and_tested(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(example("exchange.py"), encoding="utf-8")
+    (tmp_path / "test_exchange.py").write_text(example("test_exchange.py"), encoding="utf-8")
+    (tmp_path / "test_audit.py").write_text(AUDIT, encoding="utf-8")
+    options = ("-p", "no:cacheprovider", "--model", "demo", "--audit-max-instances", "40")
+    done = run_module("pytest", *options, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()
+    run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))
+    (record,) = run["checks"]
+    assert (record["check"], record["verdict"], record["parameters"]["largest_mass"]) == ("idle_exchange", "pass", 0.04)
+    (reference,) = record["references"]
+    assert 0 < record["value"] < reference["value"] < 1

@@ -324,6 +324,11 @@ def test_a_change_far_larger_than_the_interval_is_one_near_the_threshold() -> No
     assert detected(msgspec.structs.replace(short, detectable_change=impossible)) == ""
 
 
+def test_a_distance_of_zero_is_left_out() -> None:
+    change = DetectableChange(to_pass=0.0, to_fail=2.6e-18, power=0.8)
+    assert detected(check_record(value=0.5, interval=interval(0.5, 0.5), detectable_change=change)) == ""
+
+
 def test_an_impossible_side_is_left_out_and_the_warning_is_added() -> None:
     change = DetectableChange(to_pass=None, to_fail=0.2, power=0.8, warning="even the largest value would pass rarely")
     assert detected(check_record(verdict="inconclusive", detectable_change=change, **WIDE)) == (

@@ -24,7 +24,7 @@ from attnaudit.engine.batches.batched_influences import batched_influences, squa
 from attnaudit.engine.batches.clean_pass import NEEDS_GRADIENTS, differentiable
 from attnaudit.engine.batches.explanations import explanation_scores, mean_over_queries
 from attnaudit.engine.batches.failures import refuse_not_finite
-from attnaudit.engine.batches.logits import equal_within_rounding, log_odds, sizes_of_logits
+from attnaudit.engine.batches.logits import equal_within_rounding, log_odds, probabilities, sizes_of_logits
 from attnaudit.engine.batches.scopes import Scope, scope_of
 from attnaudit.engine.batches.shared_work import SharesWork, shared_result
 from attnaudit.errors import CheckError
@@ -301,6 +301,17 @@ class AttentionReading(SharesWork):
                 lambda _: self.batch.count("backward", "backward_rows", len(self.instances))
             )
         return logits
+
+    def to_probabilities(self, logits: Tensor) -> Tensor:
+        """Convert logits to class probabilities, as in `probabilities`.
+
+        Args:
+            logits: (..., C) logits, such as the result of `logits_at_embeddings` or `logits_permuted`.
+
+        Returns:
+            (..., max(C, 2)) probabilities, float64. A single sigmoid output gives two classes.
+        """
+        return probabilities(logits)
 
     def predicted_log_odds(self, logits: Tensor) -> Tensor:
         """Return the log-odds log(p / (1 - p)) of the class that the clean pass predicts.

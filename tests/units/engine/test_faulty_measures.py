@@ -130,6 +130,7 @@ def test_logits_at_embeddings_need_no_gradients() -> None:
     def same_logits(view: AttentionView, request: Request) -> Columns:
         assert not view.logits_at_embeddings(view.embeddings["text"]).requires_grad
         double = view.logits_at_embeddings(view.embeddings["text"].double())
+        assert torch.equal(view.to_probabilities(view.logits), view.probabilities)
         return Columns(scalars={request.name: (double - view.logits).abs().amax(1)})
 
     for others in ((), ("gradient.meister.inputs",)):  # another measure may keep the graph

@@ -296,6 +296,7 @@ def test_a_row_that_cannot_be_drawn_says_why() -> None:
         "Leave-one-out, at the inputs": "undefined for this instance",
         "Adversarial attention": "not measured in this run",
     }
+    assert view.not_measured == ["Adversarial attention"]
     assert [(cell.text, cell.heat, cell.number) for cell in view.rows[0].cells] == [
         ("good", 0.9, "0.90"),
         ("film", 0.1, "0.10"),
