@@ -30,7 +30,7 @@ TimeSpan = tuple[float, float]
 
 #: Name of the stream that holds the tokens of the text. An audit examines the attention to these tokens.
 TEXT = "text"
-#: Name of the stream that holds the tokens of the query. Only pooled models that read a query have this stream.
+#: Name of the stream that holds the tokens of the query. Only models that read a query have this stream.
 QUERY = "query"
 #: Key of an entry (B, 1, C) of `Inputs.extra`: True for the classes that are possible answers for the row. Without it,
 #: all classes are possible.

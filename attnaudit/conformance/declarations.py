@@ -181,13 +181,14 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
     sites = sorted(stacks[name], key=lambda site: site.layer)
     if [site.layer for site in sites] != list(range(len(sites))):
         raise BrokenContractError(
-            f"the sites of the {name} have the layers {[site.layer for site in sites][:8]}; expected one site per "
-            "layer, numbered from 0."
+            f"the sites of the stack {name!r} have the layers {[site.layer for site in sites][:8]}; expected one site "
+            "per layer, numbered from 0. Every stack has its own numbers."
         )
     over_text = [site for site in sites if site.keys == TEXT]
     if not over_text:
         raise BrokenContractError(
-            f"reading {reading.text!r}: the {name} attends to '{sites[0].keys}', not to the text. Name another stack."
+            f"reading {reading.text!r}: the stack {name!r} attends to '{sites[0].keys}', not to the text. Name another "
+            "stack."
         )
     return over_text
 

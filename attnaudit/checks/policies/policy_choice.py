@@ -74,8 +74,9 @@ def _unclear(model: str, family: str, policies: Sequence[Policy], applying: Sequ
             f"--model {model}: both {both} apply to its family ({family or 'not stated'}). Change applies_to under "
             f"[policy] in one of them. {REMEDY}, for this run only."
         )
+    state = "" if family else " State the family in the attribute `family` of the adapter."
     return (
-        f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}. If one of these "
-        f"policies is meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, for "
-        "this run only."
+        f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}.{state} If one of "
+        f"these policies is meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, "
+        "for this run only."
     )
