@@ -48,7 +48,7 @@ def headline(record: CheckRecord) -> str:
     places = digits(record)
     if record.value is None:
         reason = record.comparison.not_comparable if record.comparison else ""
-        text = f"{record.value_name} {'not comparable' if reason else 'undefined'}"
+        text = f"{record.value_name}{': not comparable' if reason else ' undefined'}"
     else:
         text = f"{record.value_name} {plain_number(record.value, places)}"
         text += f" {_brackets(record.interval, places)}" if record.interval else " [no interval]"

@@ -107,7 +107,8 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 def _gate_objections(run: RunRecord) -> list[str]:
     records = {one.key[:3]: one for one in run.checks}
     found = [
-        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
+        f"{gate.check} for {gate.model} on {gate.data}: "
+        f"{gate.state}: {gate.reason.removeprefix('fail: ').rstrip('.')}. "
         f"{_remedy(gate, records.get((gate.model, gate.data, gate.check)))}".rstrip()
         for gate in run.gates
         if gate.state not in ("passed", "excepted", "informational")

@@ -213,7 +213,7 @@ class InputBuilder:
         The rows have different lengths. Special tokens are where the tokenizer adds them.
 
         Raises:
-            ModelError: The tokenizer encodes nine words as fewer than four tokens.
+            ModelError: The tokenizer encodes nine words as fewer than four tokens, or has only special tokens.
         """
         texts = [" ".join("abcdefghi"[:length]) for length in SYNTHETIC_LENGTHS]
         instances = [Instance(id=f"synthetic {len(text)}", text=text) for text in texts]
@@ -233,6 +233,11 @@ class InputBuilder:
         reserved = set(self.tokenizer.all_special_ids) | {self.pad_id}
         size = min(int(self.model.config.get_text_config().vocab_size), len(self.tokenizer))
         candidates = torch.tensor([i for i in range(size) if i not in reserved])
+        if not len(candidates):
+            raise ModelError(
+                "The vocabulary of the tokenizer contains only special tokens. Save the model's own tokenizer to the "
+                "folder."
+            )
         picked = torch.randint(len(candidates), ids.shape, generator=torch.Generator().manual_seed(0))
         random_ids = torch.where(real, candidates[picked].to(ids), ids)
         return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: random_ids}))

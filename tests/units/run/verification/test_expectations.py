@@ -47,6 +47,9 @@ def test_the_remedy_suits_the_verdict_and_the_same_audit_is_not_advised(
         "The status of the run is 'failed', expected 'passed'.",
         "pytest ended with exit status 1, expected 0. See the output of pytest.",
     ]
+    judged = [msgspec.structs.replace(gate, reason=f"fail: {gate.reason}") for gate in run.gates]
+    with_verdict = msgspec.structs.replace(run, gates=judged)
+    assert objections(with_verdict, Expectations(models=[RELEASE])) == objections(run, Expectations(models=[RELEASE]))
     broken = msgspec.structs.replace(run, problem="a hook failed.", exit_status=3)
     assert objections(broken, Expectations(models=[RELEASE]))[1:] == [
         "The status of the run is 'failed', expected 'passed': a hook failed. Run the audit again.",

@@ -1,4 +1,7 @@
-"""Models that differ only in their tokenizer have different hashes; saving a tokenizer does not change its settings."""
+"""Models that differ only in their tokenizer have different hashes; saving a tokenizer does not change its settings.
+
+A tokenizer without ordinary tokens is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer, BertweetTokenizer
+from transformers import AutoTokenizer, BertTokenizerFast, BertweetTokenizer
 
 from attnaudit.adapters.huggingface.texts.configuration import _tokenizer
 from attnaudit.adapters.loading import load_model
+from attnaudit.errors import ModelError
 from tests import architectures
 
 
@@ -43,3 +47,11 @@ def test_the_arguments_of_a_tokenizer_without_tokenizer_json_count(tmp_path: Pat
     assert _tokenizer(plain) != _tokenizer(normalised)
     normalised.save_pretrained(tmp_path / "saved")
     assert _tokenizer(AutoTokenizer.from_pretrained(tmp_path / "saved")) == _tokenizer(normalised)
+
+
+def test_a_tokenizer_of_special_tokens_is_refused(tmp_path: Path) -> None:
+    folder = architectures.save("bert", tmp_path / "bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}).save_pretrained(folder)
+    with pytest.raises(ModelError, match=r"contains only special tokens\. Save the model's own tokenizer"):
+        load_model(str(folder))
