@@ -13,7 +13,7 @@ from attnaudit.report.audited_rows import sampled
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.measured_causes import cause_notes
 from attnaudit.report.questions import lead, notes_below_lead, policy_notes
-from attnaudit.report.remedies import remedies
+from attnaudit.report.remedies import next_steps
 from attnaudit.report.two_runs.baseline_text import baseline_notes
 from attnaudit.report.unvalidated import blocked_reason
 
@@ -149,7 +149,7 @@ class Outcome:
         notes: Sentences that explain or qualify the decision.
         notes_below_lead: The notes without the sentences that repeat what `lead` says.
         causes: Sentences about the causes of a failure that the run measured.
-        remedies: Changes that are known to help if a gate did not pass.
+        next_steps: Sentences that say what may help if a gate did not pass.
         counts: One entry for each verdict on a gate that occurs: the verdict, its name next to a number (such as
             "failed"), and the number of gates. Checks that are no gates are counted together as informational.
     """
@@ -160,7 +160,7 @@ class Outcome:
     notes: tuple[str, ...]
     notes_below_lead: tuple[str, ...]
     causes: tuple[str, ...]
-    remedies: tuple[str, ...]
+    next_steps: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
 
 
@@ -179,7 +179,7 @@ def outcome(run: RunRecord) -> Outcome:
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
         notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
         causes=tuple(cause_notes(run)),
-        remedies=tuple(remedies(run)),
+        next_steps=tuple(next_steps(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
 
