@@ -128,6 +128,30 @@ def setting(report: Reproduction) -> str:
     return f"{quick}Embeddings: {report.vectors.name if report.vectors else 'random'}{sentences}"
 
 
+#: Verdict on a claim -> the verb phrase after "1", and after any other number.
+_VERDICTS_OF_CLAIMS = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "undecided": ("is undecided", "are undecided"),
+    "saturated": ("is saturated", "are saturated"),
+    "not run": ("was not run", "were not run"),
+}
+
+
+def verdicts_in_short(report: Reproduction) -> str:
+    """Return a sentence with the number of the paper's claims that have each verdict.
+
+    Claims that are not the paper's are left out, as on the index. The result is "" if there is no claim.
+    """
+    counts = Counter(one.verdict for one in report.findings if not one.ours)
+    parts = [f"{counts[one]} {verbs[counts[one] > 1]}" for one, verbs in _VERDICTS_OF_CLAIMS.items() if counts[one]]
+    if not parts:
+        return ""
+    *others, last = parts
+    text = f"{', '.join(others)} and {last}" if others else last
+    return f"Of the paper's {plural(counts.total(), 'claim')}, {text}."
+
+
 def paper_heading(report: Reproduction) -> str:
     """Return the title of all reports on a paper. For a quick run, the title says so."""
     quick = "QUICK: not a reproduction. " if report.quick else ""

@@ -298,6 +298,17 @@ def test_the_rules_of_verdicts_are_a_list() -> None:
         assert "\n".join(("", *(f"* {rule}" for rule in VERDICTS), "")) in text
 
 
+def test_the_page_of_a_paper_begins_with_the_verdicts_on_its_claims() -> None:
+    verdicts: list[ClaimVerdict] = ["holds", "undecided", "undecided", "does not hold"]
+    ours = msgspec.structs.replace(finding("holds"), ours=True)
+    one = msgspec.structs.replace(reproduction(), findings=(*map(finding, verdicts), ours))
+    sentence = "Of the paper's 4 claims, 1 holds, 1 does not hold and 2 are undecided."
+    assert paper_wording.verdicts_in_short(one) == sentence
+    page = paper_pages.html({"synthetic": one}).replace("&#39;", "'")
+    assert page.index(sentence) < page.index("<nav")
+    assert paper_wording.verdicts_in_short(msgspec.structs.replace(one, findings=(ours,))) == ""
+
+
 def test_the_column_n_is_explained_above_the_tables() -> None:
     one = reproduction()
     for text in (paper_pages.markdown(one), paper_pages.html({"synthetic": one}).replace("&#39;", "'")):
