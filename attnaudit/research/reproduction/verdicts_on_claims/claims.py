@@ -291,7 +291,8 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
             2: "Neither of the two rows that were run counts",
         }.get(len(left_out), f"None of the {len(left_out)} rows that were run counts")
         cause: OpenCause = "untrained" if _untrained(excluded) else "unfinished"
-        reason = f"{start}: {_why_excluded(excluded)}. The report lists these rows."
+        these = "this row" if len(left_out) == 1 else "these rows"
+        reason = f"{start}: {_why_excluded(excluded)}. The report lists {these}."
         return Answer(verdict="undecided", reason=reason, left_out=left_out, cause=cause)
     return Answer(verdict="not run", reason=NOTHING_RUN)
 

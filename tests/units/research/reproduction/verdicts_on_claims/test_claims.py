@@ -262,7 +262,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
     assert holds_in_every_case([UNTRAINED], what="drop").reason == (
         "The only row that was run does not count: the score of a model is too far from the paper's. The report lists "
-        "these rows."
+        "this row."
     )
     unfinished = replace(UNTRAINED, unfinished=True)
     assert holds_in_every_case([UNTRAINED, ALSO_UNTRAINED, replace(unfinished, name="u")], what="drop").reason == (
@@ -271,7 +271,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     )
     assert holds_in_every_case([unfinished], what="drop").reason == (
         "The only row that was run does not count: planned seeds or recorded scores are missing. The report lists "
-        "these rows."
+        "this row."
     )
 
 
@@ -377,7 +377,7 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
         paper_pages.markdown(left_out),
         paper_pages.html({"synthetic": left_out}),
     ):
-        assert "The report lists these rows." in " ".join(text.split())
+        assert "The report lists this row." in " ".join(text.split())
         assert "sst/tying/dot (t, u)" in text
         assert "F1 0.500; 0.900 in the paper" in text
     page = paper_pages.claims_page({"synthetic": left_out})
