@@ -91,7 +91,7 @@ def summary(run: RunRecord, *, report: str) -> str:
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     first, *others = [escape(text, LONGEST_REASON) for text in (decided.lead, decided.headline) if text]
     decision = " ".join([f"**{VERDICT_SYMBOLS[decided.state]} {first}**", *others])
-    texts = (*decided.notes_below_lead, *decided.causes, *remedies_in_short(run))
+    texts = (*decided.notes_below_lead, *decided.remarks, *decided.causes, *remedies_in_short(run))
     notes = [f"{escape(text, LONGEST_REASON)}\n" for text in texts]
     problem, lines = (notes[:1], notes[1:]) if run.problem else ([], notes)  # a problem comes first among the notes
     top = ["## Attention audit", "", decision, "", *problem, *_comparison_lines(comparisons, several)]

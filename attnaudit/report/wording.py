@@ -147,7 +147,8 @@ class Outcome:
         state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
             end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
-        notes_below_lead: The notes without the sentences that repeat what `lead` says.
+        notes_below_lead: The notes without the sentences that repeat what `lead` says, and without `remarks`.
+        remarks: The notes about how the run was measured.
         causes: Sentences about the causes of a failure that the run measured.
         next_steps: Sentences that say what may help if a gate did not pass.
         counts: One entry for each verdict on a gate that occurs: the verdict, its name next to a number (such as
@@ -159,6 +160,7 @@ class Outcome:
     state: str
     notes: tuple[str, ...]
     notes_below_lead: tuple[str, ...]
+    remarks: tuple[str, ...]
     causes: tuple[str, ...]
     next_steps: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
@@ -177,7 +179,8 @@ def outcome(run: RunRecord) -> Outcome:
         headline=_headline(run),
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
-        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run))),
+        remarks=tuple(measuring_notes(run)),
         causes=tuple(cause_notes(run)),
         next_steps=tuple(next_steps(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
