@@ -11,6 +11,7 @@ from attnaudit.records import Environment
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
 from attnaudit.research.reproduction.paper_report import (
     NOT_IN_PAPER,
+    ClaimVerdict,
     Finding,
     Line,
     OpenCause,
@@ -129,7 +130,7 @@ def setting(report: Reproduction) -> str:
 
 
 #: Verdict on a claim -> the verb phrase after "1", and after any other number.
-_VERDICTS_OF_CLAIMS = {
+_VERDICTS_OF_CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
     "holds": ("holds", "hold"),
     "does not hold": ("does not hold", "do not hold"),
     "undecided": ("is undecided", "are undecided"),
