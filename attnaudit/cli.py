@@ -11,12 +11,13 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from attnaudit import __version__
 from attnaudit.command_parser import CommandParser
 from attnaudit.devices import let_waiting_threads_sleep
-from attnaudit.errors import AuditError, shown_error
+from attnaudit.errors import AuditError, invalid_input, require_text, shown_error
 
 
 class Command(NamedTuple):
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        _refuse_empty_values(words)
         status: int = importlib.import_module(COMMANDS[chosen].module).run(options)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
@@ -144,6 +146,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _refuse_empty_values(words: Sequence[str]) -> None:
+    """Refuse empty words. As a path, an empty word would stand for the working folder.
+
+    Args:
+        words: The words of the command line.
+
+    Raises:
+        AuditError: A word is empty, or what follows the "=" of a long option.
+    """
+    with invalid_input():
+        for before, word in pairwise(("", *words)):
+            name, sign, value = word.partition("=")
+            if sign and name.startswith("--"):
+                require_text(name, value, AuditError)
+            else:
+                require_text(before if before.startswith("--") else "an argument", word, AuditError)
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

@@ -14,7 +14,7 @@ from pathlib import Path
 from attnaudit.checks.policies.effective_policy import effective_policy_of_file
 from attnaudit.command_parser import one_of, whole_number
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, UnknownCheckError, require_reachable, require_text, shown_error
+from attnaudit.errors import AuditError, UnknownCheckError, require_reachable, shown_error
 from attnaudit.formatting import one_line
 from attnaudit.records import BASELINE_NAMES, DataRecord
 from attnaudit.registry import datasets, models
@@ -176,10 +176,6 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
             "--model is missing. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run of another model could be verified."
         )
-    for option in ("model", "data", "policy", "baseline"):
-        given = getattr(options, option)
-        for value in [given] if isinstance(given, str) else given or ():
-            require_text(f"--{option}", value, UsageError)
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(
             "--sequential: this option says how the run applied the file given with --policy, but no file is given. "

@@ -70,6 +70,30 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("report", ""), "an argument"),
+        (("compare", "base", " "), "an argument"),
+        (("conformance", "demo", "--data", ""), "--data"),
+        (("plan", "--model", "demo", "--data="), "--data"),
+        (("merge", "--into", "", "shards"), "--into"),
+        (("evidence", "reports", "--subject", "model", ""), "an argument"),
+    ],
+)
+def test_an_empty_value_never_stands_for_the_working_folder(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    option: str,
+) -> None:
+    """A shell passes an empty word for a variable that is not set, if the variable is quoted."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.startswith(f"attnaudit: {option}: the value is empty.")
+
+
+@pytest.mark.parametrize(
     ("words", "status"),
     [
         (("measure", "--model", "demo", "--policy", str(ROOT / "audits" / "policy.toml"), "--out"), 2),

@@ -168,7 +168,7 @@ def test_a_run_of_the_future_is_not_after_anything(reports: Path, capsys: pytest
         ((*MODEL, "--after", "20260131"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "nan"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "1e30"), "expected a time in ISO 8601 with a time zone"),
-        ((*MODEL, "--after", ""), "expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", ""), "--after: the value is empty"),
     ],
 )
 def test_invalid_options_are_usage_errors(
