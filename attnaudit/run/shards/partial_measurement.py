@@ -166,7 +166,8 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
     """
     _refuse_repeated(folders)
     if run.exists():
-        others = (run.with_name(f"{run.name}-{number}") for number in count(2))
+        named = run if run.name else run.resolve()  # "." has no name
+        others = (Path(f"{named}-{number}") for number in count(2))
         free = next(other for other in others if not other.exists())
         raise ReportError(f"{run}: this folder already exists. Give a new one, such as {free}.")
     found: dict[str, dict[int, Path]] = {}

@@ -357,6 +357,8 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     same(measured(run / "parts" / "shards" / "main"), measured(None))
     with pytest.raises(ReportError, match="already exists"):
         merge_shards([first, second], run)
+    with pytest.raises(ReportError, match="already exists"):
+        merge_shards([first, second], Path())
     (second / PLAN.folder_name() / "plan.json").write_text("{}")
     with pytest.raises(ReportError, match=r"plan.json is damaged \(.*\).*Remove them, and measure them again"):
         merge_shards([first, second], tmp_path / "reports" / "again")
