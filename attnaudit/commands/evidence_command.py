@@ -82,7 +82,8 @@ def run(options: argparse.Namespace) -> int:
     record = read_unedited(folder)
     require_newest(given, folder, record)
     require_complete(record, folder)
-    subjects = shipped_files(paths)
+    with invalid_input():
+        subjects = shipped_files(paths)
     compared = compare_checkpoints(paths, record.models[0], unit=record.unit)
     results = gate_results(record, further_warnings=labels_left_out(compared, record.models[0]))
 

@@ -274,6 +274,7 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
     (tmp_path / "a\nb").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     for paths, message in (
+        ([""], "--subject: the value is empty"),
         (["missing"], "--subject missing: there is no such file or folder"),
         (["empty"], "--subject empty: this folder contains no file"),
         (["link"], "--subject link: there is no such file or folder"),
@@ -281,12 +282,12 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
         (["a\nb"], "the name contains an invisible character"),
         (["model/weights.pt", "other/weights.pt"], "two different files have the name weights.pt"),
     ):
-        assert message in evidence.refuse("--subject", *paths)
+        assert message in evidence.refuse("--subject", *paths, status=2)
     (evidence.model / "link").symlink_to("nowhere")
-    assert "the target of this link does not exist" in evidence.refuse()
+    assert "the target of this link does not exist" in evidence.refuse(status=2)
     (evidence.model / "link").unlink()
     (evidence.model / "link").symlink_to(tmp_path / "other")
-    assert "link: this is a link to a folder" in evidence.refuse()
+    assert "link: this is a link to a folder" in evidence.refuse(status=2)
 
 
 def test_invalid_options_are_refused(evidence: Evidence, capsys: pytest.CaptureFixture[str]) -> None:
