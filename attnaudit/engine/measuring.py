@@ -41,6 +41,9 @@ from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
 #: them; and a function to call with the number of finished rows.
 ShardRunner = Callable[[ShardMeasurer, Sequence[Shard], Sequence[int], Callable[[int], None]], Iterable[ShardNumbers]]
 
+#: A smaller share of the weight outside the real tokens is a rounding error.
+ROUNDING_OF_MASS = 1e-6
+
 
 def measure(
     adapter: ModelAdapter,
@@ -375,10 +378,14 @@ def _notes(measurements: Measurements, unit: Unit, capabilities: Capabilities, *
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
         left = "tokens of the template and special tokens" if capabilities.target.kind == "string" else "special tokens"
         left = f"tokens that belong to no {names.unit}" if names.parts else left
-        notes.append(
-            f"The attention shown is the reading {measurements.own_reading}, renormalised over the {units} of the "
-            f"{names.row}; on average, {abs(share):.0%} of its weight is on {left} and is left out."
-        )
+        note = f"The attention shown is the reading {measurements.own_reading}"
+        if share > ROUNDING_OF_MASS:
+            amount = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+            note += (
+                f", renormalised over the {units} of the {names.row}; on average, {amount} of its weight is on {left} "
+                "and is left out"
+            )
+        notes.append(f"{note}.")
     if capabilities.erasure:
         notes.append(capabilities.erasure)
     if unit == "words":

@@ -17,7 +17,8 @@ def unvalidated_notes(run: RunRecord) -> list[str]:
     if policy is None or not policy.name or policy.validated_on:
         return []
     return [
-        f"{model.name}: the policy '{policy.name}' does not name a family of models on which it was validated."
+        f"{model.name}: the policy '{policy.name}' names no family of models on which it was validated, so its error "
+        "rates are unknown."
         for model in run.models
     ]
 

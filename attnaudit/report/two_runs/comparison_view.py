@@ -121,9 +121,14 @@ def _without_verdict(subject: ComparedSubject, comparison: Comparison) -> list[C
 
 
 def _status_notes(comparison: Comparison) -> list[str]:
-    """Return a sentence for each run that did not pass."""
-    runs = (("base", comparison.base), ("candidate", comparison.candidate))
-    return [f"The status of the {which} run is “{run.status}”." for which, run in runs if run.status != "passed"]
+    """Return a sentence for each run that did not pass, with the number of its gates that did not."""
+    notes = []
+    for which, run in (("base", comparison.base), ("candidate", comparison.candidate)):
+        blocking = sum(record.blocks for record in run.checks)
+        cause = f": {plural(blocking, 'gate')} did not pass" if blocking else ""
+        if run.status != "passed":
+            notes.append(f"The status of the {which} run is “{run.status}”{cause}.")
+    return notes
 
 
 def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:

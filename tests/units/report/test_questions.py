@@ -167,7 +167,13 @@ def test_a_run_that_fails_because_of_a_family_says_so_in_its_headline() -> None:
 
 def test_a_policy_that_names_no_family_says_so_only_if_it_has_a_name() -> None:
     for name, notes in (
-        ("mine", ["demo: the policy 'mine' does not name a family of models on which it was validated."]),
+        (
+            "mine",
+            [
+                "demo: the policy 'mine' names no family of models on which it was validated, so its error rates are "
+                "unknown."
+            ],
+        ),
         ("", []),
     ):
         policy = PolicyRecord(file="p.toml", sha256="0", name=name)

@@ -119,7 +119,7 @@ def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) ->
         f"1 gate that passed in the base run has no verdict in the candidate run: {passed.title} ({passed.check}). No "
         "other verdict changed."
     )
-    assert "The status of the candidate run is “failed”." in view.notes
+    assert "The status of the candidate run is “failed”: 3 gates did not pass." in view.notes
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
