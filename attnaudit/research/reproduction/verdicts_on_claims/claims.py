@@ -183,7 +183,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, about_scores: bool 
     else:
         reason = f"The interval is above 0 in {with_interval.every}.{_without_encoders(cases, counted)}"
     notes = [_without_saturated(len(saturated), noun)] if saturated else []
-    notes += [single_text] if single else []
+    notes += [single_text] if single and several else []
     seeds = sorted({one.n for one in intervals})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     corrected = f", {1 - ERROR:.0%} interval" if several else ""

@@ -256,7 +256,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     )
     single = holds_in_every_case([Case(name="snli", values=(0.5,))], what="drop")
     assert single.reason == "The only row has a single seed."
-    assert single.evidence == "drop: mean over 1 seed; 1 row with a single seed. snli +0.500 (one seed)"
+    assert single.evidence == "drop: mean over 1 seed. snli +0.500 (one seed)"
     saturated = holds_in_every_case([*cases(CLEAR), AT_THE_END], what="drop")
     assert "1 row with both values at the end of the scale is left out" in saturated.evidence
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
