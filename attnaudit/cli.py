@@ -17,7 +17,7 @@ from typing import NamedTuple
 from attnaudit import __version__
 from attnaudit.command_parser import CommandParser
 from attnaudit.devices import let_waiting_threads_sleep
-from attnaudit.errors import AuditError, invalid_input, require_text, shown_error
+from attnaudit.errors import MAYBE_UNSET, AuditError, invalid_input, require_text, shown_error
 
 
 class Command(NamedTuple):
@@ -158,12 +158,12 @@ def _refuse_empty_values(words: Sequence[str]) -> None:
         AuditError: A word is empty, or what follows the "=" of a long option.
     """
     with invalid_input():
-        for before, word in pairwise(("", *words)):
+        for before, word in pairwise(words):
             name, sign, value = word.partition("=")
             if sign and name.startswith("--"):
                 require_text(name, value, AuditError)
-            else:
-                require_text(before if before.startswith("--") else "an argument", word, AuditError)
+            elif not word.strip():
+                raise AuditError(f"the argument after {before} is empty. {MAYBE_UNSET}")
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

@@ -149,8 +149,9 @@ def require_reachable(option: str, path: Path) -> None:
         ) from error
 
 
+MAYBE_UNSET = "If it comes from a variable, the variable may not be set."
 #: The message about an option without a value.
-EMPTY = "{option}: the value is empty. If it comes from a variable, the variable may not be set."
+EMPTY = f"{{option}}: the value is empty. {MAYBE_UNSET}"
 
 
 def require_text(option: str, value: str, error: type[AuditError]) -> None:

@@ -70,14 +70,17 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    ("words", "option"),
+    ("words", "message"),
     [
-        (("report", ""), "an argument"),
-        (("compare", "base", " "), "an argument"),
-        (("conformance", "demo", "--data", ""), "--data"),
-        (("plan", "--model", "demo", "--data="), "--data"),
-        (("merge", "--into", "", "shards"), "--into"),
-        (("evidence", "reports", "--subject", "model", ""), "an argument"),
+        (("report", ""), "the argument after report is empty."),
+        (("compare", "base", " "), "the argument after base is empty."),
+        (("conformance", "demo", "--data", ""), "the argument after --data is empty."),
+        (("conformance", "--device=cpu", ""), "the argument after --device=cpu is empty."),
+        (("baseline", "accept", "--out", "accepted", "--yes", ""), "the argument after --yes is empty."),
+        (("report", "--", ""), "the argument after -- is empty."),
+        (("plan", "--model", "demo", "--data="), "--data: the value is empty."),
+        (("merge", "--into", "", "shards"), "the argument after --into is empty."),
+        (("evidence", "reports", "--subject", "model", ""), "the argument after model is empty."),
     ],
 )
 def test_an_empty_value_never_stands_for_the_working_folder(
@@ -85,12 +88,12 @@ def test_an_empty_value_never_stands_for_the_working_folder(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
-    option: str,
+    message: str,
 ) -> None:
     """A shell passes an empty word for a variable that is not set, if the variable is quoted."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 2
-    assert capsys.readouterr().err.startswith(f"attnaudit: {option}: the value is empty.")
+    assert capsys.readouterr().err.startswith(f"attnaudit: {message}")
 
 
 @pytest.mark.parametrize(

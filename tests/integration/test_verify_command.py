@@ -159,16 +159,16 @@ def test_a_run_of_the_future_is_not_after_anything(reports: Path, capsys: pytest
     ("options", "message"),
     [
         ((), "--model is missing. Name every model that is to be released"),
-        (("--model", ""), "--model: the value is empty"),
-        ((*MODEL, "--data", " "), "--data: the value is empty"),
-        ((*MODEL, "--policy", ""), "--policy: the value is empty"),
-        ((*MODEL, "--baseline", ""), "--baseline: the value is empty"),
+        (("--model", ""), "the argument after --model is empty"),
+        ((*MODEL, "--data", " "), "the argument after --data is empty"),
+        ((*MODEL, "--policy", ""), "the argument after --policy is empty"),
+        ((*MODEL, "--baseline", ""), "the argument after --baseline is empty"),
         ((*MODEL, "--after", "tomorrow"), "--after tomorrow: expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "2026-01-31T14:05:03"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "20260131"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "nan"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "1e30"), "expected a time in ISO 8601 with a time zone"),
-        ((*MODEL, "--after", ""), "--after: the value is empty"),
+        ((*MODEL, "--after", ""), "the argument after --after is empty"),
     ],
 )
 def test_invalid_options_are_usage_errors(

@@ -274,7 +274,7 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
     (tmp_path / "a\nb").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     for paths, message in (
-        ([""], "--subject: the value is empty"),
+        ([""], "the argument after --subject is empty"),
         (["missing"], "--subject missing: there is no such file or folder"),
         (["empty"], "--subject empty: this folder contains no file"),
         (["link"], "--subject link: there is no such file or folder"),
