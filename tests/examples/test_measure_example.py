@@ -50,11 +50,12 @@ def test_the_measure_of_the_page_serves_a_check(tmp_path: Path) -> None:
 
 
 def test_the_check_with_arguments_is_audited_and_tested(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(example("exchange.py"), encoding="utf-8")
-    (tmp_path / "test_exchange.py").write_text(example("test_exchange.py"), encoding="utf-8")
-    (tmp_path / "test_audit.py").write_text(AUDIT, encoding="utf-8")
-    options = ("-p", "no:cacheprovider", "--model", "demo", "--audit-max-instances", "40")
-    done = run_module("pytest", *options, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    (audits := tmp_path / "audits").mkdir()
+    (audits / "conftest.py").write_text(example("exchange.py"), encoding="utf-8")
+    (audits / "test_exchange.py").write_text(example("test_exchange.py"), encoding="utf-8")
+    (audits / "test_audit.py").write_text(AUDIT, encoding="utf-8")
+    (command,) = re.findall(r"it needs a model: `pytest (.*?)`", PAGE)
+    done = run_module("pytest", *command.split(), cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout + done.stderr
     newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()
     run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))
