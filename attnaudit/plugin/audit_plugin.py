@@ -39,7 +39,8 @@ from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
 from attnaudit.plugin.workers import is_controller, is_worker
 
-#: Shown if the user interrupts the writing of a run. Its audit.json keeps the status "running".
+#: Shown if the user interrupts the writing of a run. Until its last file is written, the status in audit.json is
+#: "running".
 UNWRITTEN = "the audit was interrupted while its report was written. Run it again."
 
 

@@ -145,12 +145,15 @@ def verdicts_in_short(report: Reproduction) -> str:
     Claims that are not the paper's are left out, as on the index. The result is "" if there is no claim.
     """
     counts = Counter(one.verdict for one in report.findings if not one.ours)
-    parts = [f"{counts[one]} {verbs[counts[one] > 1]}" for one, verbs in _VERDICTS_OF_CLAIMS.items() if counts[one]]
-    if not parts:
+    verbs = {one: of[counts[one] > 1] for one, of in _VERDICTS_OF_CLAIMS.items() if counts[one]}
+    if not verbs:
         return ""
-    *others, last = parts
-    text = f"{', '.join(others)} and {last}" if others else last
-    return f"Of the paper's {plural(counts.total(), 'claim')}, {text}."
+    if len(verbs) == 1:
+        ((one, verb),) = verbs.items()
+        claims = "The claim" if counts[one] == 1 else f"All {counts[one]} claims"
+        return f"{claims} of the paper {verb}."
+    *others, last = [f"{counts[one]} {verb}" for one, verb in verbs.items()]
+    return f"Of the paper's {counts.total()} claims, {', '.join(others)} and {last}."
 
 
 def paper_heading(report: Reproduction) -> str:

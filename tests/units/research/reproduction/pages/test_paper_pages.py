@@ -306,7 +306,13 @@ def test_the_page_of_a_paper_begins_with_the_verdicts_on_its_claims() -> None:
     assert paper_wording.verdicts_in_short(one) == sentence
     page = paper_pages.html({"synthetic": one}).replace("&#39;", "'")
     assert page.index(sentence) < page.index("<nav")
-    assert paper_wording.verdicts_in_short(msgspec.structs.replace(one, findings=(ours,))) == ""
+    for others, text in (
+        ([], ""),
+        (["holds"], "The claim of the paper holds."),
+        (["undecided"] * 3, "All 3 claims of the paper are undecided."),
+    ):
+        changed = msgspec.structs.replace(one, findings=(*map(finding, others), ours))
+        assert paper_wording.verdicts_in_short(changed) == text
 
 
 def test_the_column_n_is_explained_above_the_tables() -> None:
