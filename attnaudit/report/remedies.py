@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby, zip_longest
 
-from attnaudit.formatting import number, plural, sentence
+from attnaudit.formatting import number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRemedy, RunRecord
 from attnaudit.records.unit_names import names_of
@@ -15,11 +15,20 @@ from attnaudit.verdict_text import digits, planned
 
 #: How many remedies are shown at first. The report shows the others on request.
 FIRST_REMEDIES = 3
-PREFIX = "What may help: "
 
 
 def remedies(run: RunRecord) -> list[str]:
-    """Return the remedies for the gates that block the release.
+    """Return the remedies for the gates that block the release, each with an introduction."""
+    return [f"What may help: {text}" for text in _clauses(run)]
+
+
+def next_steps(run: RunRecord) -> list[str]:
+    """Return the remedies for the gates that block the release as sentences, for a list with a heading."""
+    return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}" for text in _clauses(run)]
+
+
+def _clauses(run: RunRecord) -> list[str]:
+    """Return the remedies for the gates that block the release, as clauses without a capital letter.
 
     The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
     alone come first. They advise more texts for an inconclusive gate, and other texts for an undefined one. For a
@@ -43,13 +52,7 @@ def remedies(run: RunRecord) -> list[str]:
         found += filter(None, (remedy_without_cause(check, run) for check in reversed(first_of_model.values())))
         by_question = [list(_of_policy(question, gates, run)) for question in questions]
         found += [text for turn in zip_longest(*by_question) for text in turn if text is not None]
-    return list(dict.fromkeys(f"{PREFIX}{text}" for text in found))
-
-
-def next_steps(run: RunRecord) -> list[str]:
-    """Return the remedies as sentences, for a list with a heading."""
-    steps = (one.removeprefix(PREFIX) for one in remedies(run))
-    return [sentence(one.removesuffix(".")) if not one.endswith("?") else sentence(one)[:-1] for one in steps]
+    return list(dict.fromkeys(found))
 
 
 def remedies_in_short(run: RunRecord) -> list[str]:
