@@ -18,7 +18,7 @@ from attnaudit.research.reproduction.figures.figure_records import (
     Violin,
     Violins,
 )
-from tests.units.research.reproduction.pages.test_paper_pages import figures
+from tests.units.research.reproduction.pages.report_with_figures import figures
 
 
 def figure(record: Strips | Curves | Boxes | Violins | Chart) -> Figure:
