@@ -83,14 +83,19 @@ def remedy_without_cause(gate: CheckRecord, run: RunRecord) -> str:
 
     The remedies of policies were mostly measured on models with blended states, so they are not the first thing to try.
     """
-    evidence, names = evidence_on(gate, run), names_of(gate.unit_names)
+    evidence = evidence_on(gate, run)
     if evidence.entropy is None or evidence.blended or evidence.equal_weights:
         return ""
     return (
-        f"look at the typical {names.rows} of {gate.check} in the report, to see which {names.units} decide: the "
-        f"hidden states are not blended (influence entropy {number(evidence.entropy, digits=2)}), so another cause is "
-        "more likely"
+        f"{look_at_typical(gate)}: the hidden states are not blended (influence entropy "
+        f"{number(evidence.entropy, digits=2)}), so another cause is more likely"
     )
+
+
+def look_at_typical(gate: CheckRecord) -> str:
+    """Return the advice to look at the typical instances of a gate."""
+    names = names_of(gate.unit_names)
+    return f"look at the typical {names.rows} of {gate.check} in the report, to see which {names.units} decide"
 
 
 def _failed(run: RunRecord) -> Iterator[CheckRecord]:

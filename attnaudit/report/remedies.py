@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 
-from attnaudit.formatting import number, plural
+from attnaudit.formatting import listed, number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRemedy, RunRecord
 from attnaudit.records.unit_names import names_of
-from attnaudit.report.measured_causes import remedy_for_equal_weights, remedy_without_cause
+from attnaudit.report.measured_causes import look_at_typical, remedy_for_equal_weights, remedy_without_cause
 from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
 
@@ -19,39 +19,73 @@ FIRST_REMEDIES = 3
 
 def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release, each with an introduction."""
-    return [f"What may help: {text}" for text in _clauses(run)]
+    return [f"What may help{f' with {subject}' if subject else ''}: {text}" for subject, text in _clauses(run)]
 
 
 def next_steps(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release as sentences, for a list with a heading."""
-    return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}" for text in _clauses(run)]
+    return [
+        f"{f'{subject}: ' if subject else ''}{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
+        for subject, text in _clauses(run)
+    ]
 
 
-def _clauses(run: RunRecord) -> list[str]:
+def _clauses(run: RunRecord) -> list[tuple[str, str]]:
     """Return the remedies for the gates that block the release, as clauses without a capital letter.
+
+    If several pairs of a model and a data set are blocked, the list takes one remedy from each pair in turn, from the
+    pair with the most serious verdict to the one with the least serious verdict.
+
+    Returns:
+        Pairs of a subject and a remedy. The subject is "" if the remedy is for everything that was audited, and names
+        models and data sets otherwise.
+    """
+    of_pair: dict[tuple[str, str], list[CheckRecord]] = {}
+    for check in sorted((check for check in run.checks if check.blocks), key=seriousness):
+        of_pair.setdefault((check.model, check.data), []).append(check)
+    turns = zip_longest(*([(pair, text) for text in _of_gates(gates, run)] for pair, gates in of_pair.items()))
+    pairs_of_text: dict[str, list[tuple[str, str]]] = {}
+    for pair, text in filter(None, (entry for turn in turns for entry in turn)):
+        pairs_of_text.setdefault(text, []).append(pair)
+    audited = len({(check.model, check.data) for check in run.checks})
+    return [
+        ("" if len(pairs) == audited else listed([f"{model} on {data}" for model, data in pairs]), text)
+        for text, pairs in pairs_of_text.items()
+    ]
+
+
+def _of_gates(blocking: Sequence[CheckRecord], run: RunRecord) -> list[str]:
+    """Return the remedies for gates of the same model and data set that block the release.
 
     The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
     alone come first. They advise more texts for an inconclusive gate, and other texts for an undefined one. For a
     failed one, they advise what fits the causes that the run measured (see `attnaudit.report.measured_causes`), and
     another reading of the attention, if that reading did better in this run. The remedies of the policy follow. Each of
-    them is shown only for the verdicts and families that the policy gives.
+    them is shown only for the verdicts and families that the policy gives. If gates failed for which there is no
+    remedy, the advice is to look at their typical texts.
+
+    Args:
+        blocking: The gates, from the most serious verdict to the least serious one.
+        run: The run.
 
     Returns:
         The remedies. The remedies of a question are in the order of the policy. If several questions have remedies, the
         list takes one from each question in turn.
     """
-    blocking = sorted((check for check in run.checks if check.blocks), key=seriousness)
     questions = run.declared_policy.questions if run.declared_policy else []
     found: list[str] = []
     for _, group in groupby(blocking, key=seriousness):
         gates = list(group)
         failed = [check for check in gates if check.verdict == "fail"]
+        known = len(found)
         found += filter(None, (remedy_for_equal_weights(check, run) for check in failed))
         found += [text for check in gates for text in _of_verdict(check, run)]
-        first_of_model = {(check.model, check.data, check.seed): check for check in reversed(failed)}
-        found += filter(None, (remedy_without_cause(check, run) for check in reversed(first_of_model.values())))
+        first_of_seed = {check.seed: check for check in reversed(failed)}
+        found += filter(None, (remedy_without_cause(check, run) for check in reversed(first_of_seed.values())))
         by_question = [list(_of_policy(question, gates, run)) for question in questions]
         found += [text for turn in zip_longest(*by_question) for text in turn if text is not None]
+        if len(found) == known:
+            found += [look_at_typical(check) for check in failed[:1] if check.typical]
     return list(dict.fromkeys(found))
 
 

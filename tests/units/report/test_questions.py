@@ -18,6 +18,7 @@ from attnaudit.records import (
     PolicyRecord,
     PolicyRemedy,
     PolicyValidation,
+    RankedInstance,
     RunRecord,
     UnvalidatedModel,
     UnvalidatedRule,
@@ -309,4 +310,40 @@ def test_a_model_without_decisions_has_no_accuracy() -> None:
     other = msgspec.structs.replace(scores[0], name="other", no_decision="")
     gate = msgspec.structs.replace(record.checks[0], model="other")
     record = msgspec.structs.replace(record, models=[*scores, other], checks=[*record.checks, gate])
-    assert "What may help: hide it; the predictions do not change" in remedies(record)
+    assert remedies(record) == [
+        "What may help with demo on movie-reviews: hide it; the predictions do not change",
+        "What may help with other on movie-reviews: hide it; accuracy unchanged",
+    ]
+
+
+def two_models(of_first: VerdictName, of_second: VerdictName) -> RunRecord:
+    """Return a run of the models "demo" and "other", each with a gate with this verdict."""
+    record = run(blocks=True)
+    gates = [
+        msgspec.structs.replace(
+            record.checks[0], model=model, verdict=verdict, blocks=verdict != "pass", planning=None, reason="Too few."
+        )
+        for model, verdict in (("demo", of_first), ("other", of_second))
+    ]
+    models = [*record.models, msgspec.structs.replace(record.models[0], name="other")]
+    return msgspec.structs.replace(record, models=models, checks=gates)
+
+
+def test_a_remedy_names_its_model_if_it_is_not_for_every_model() -> None:
+    assert remedies(two_models("fail", "fail")) == ["What may help: tying: .02 became .25"]
+    alone = two_models("pass", "fail")
+    assert remedies(alone) == ["What may help with other on movie-reviews: tying: .02 became .25"]
+    assert wording.outcome(alone).next_steps == ("other on movie-reviews: Tying: .02 became .25.",)
+
+
+def test_the_model_with_the_most_serious_verdict_comes_first() -> None:
+    first, second = remedies(two_models("inconclusive", "fail"))
+    assert first == "What may help with other on movie-reviews: tying: .02 became .25"
+    assert second.startswith("What may help with demo on movie-reviews: audit more texts")
+
+
+def test_a_failed_gate_without_a_remedy_sends_the_reader_to_its_typical_texts() -> None:
+    record = with_remedies(run(blocks=True), verdict="fail", typical=[RankedInstance(instance="7", value=0.2)])
+    assert remedies(record) == [
+        "What may help: look at the typical texts of first in the report, to see which tokens decide"
+    ]
