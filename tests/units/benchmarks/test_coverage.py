@@ -53,7 +53,7 @@ def test_the_true_ratio_is_that_of_a_large_sample() -> None:
 def test_the_true_value_of_pointing_is_that_of_a_large_sample() -> None:
     chosen = [one for one in scenarios() if one.statistic.startswith("pointing")]
     chosen += [one for one in scenarios() if one.statistic.startswith("total effect, ") and one.slow]
-    assert len(chosen) == 20
+    assert len(chosen) == 23
     for scenario in chosen:
         spread = scenario.draw(20_000, np.random.default_rng(3))
         assert spread is not None
