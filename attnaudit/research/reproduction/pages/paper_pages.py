@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -18,6 +19,7 @@ from attnaudit.research.reproduction.figures.paper_figures import draw
 from attnaudit.research.reproduction.figures.shared_axes import highest_values, share_axes
 from attnaudit.research.reproduction.pages import paper_coverage
 from attnaudit.research.reproduction.pages import paper_wording as wording
+from attnaudit.research.reproduction.pages.deviations import HEADING, Deviations, deviations
 from attnaudit.research.reproduction.pages.glossary import SYMBOLS, Symbol, symbols_in
 from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, Reproduction, Table
 from attnaudit.research.study.report_files import render_page
@@ -62,7 +64,7 @@ class Part:
         return next(table for table in self.report.tables if table.name == name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """The data for the HTML template.
 
@@ -75,6 +77,12 @@ class Page:
     wording = wording
     number = staticmethod(number)
     plural = staticmethod(plural)
+    deviations_heading = HEADING
+
+    @functools.cached_property
+    def deviations(self) -> Deviations:
+        """What the reports do differently from the paper."""
+        return deviations([part.report for part in self.parts])
 
     @property
     def first(self) -> Reproduction:
@@ -269,8 +277,11 @@ def _body(report: Reproduction) -> list[str]:
         lines += [f"### {wording.EXCLUDED}", "", *markdown_table(wording.EXCLUDED_HEAD, excluded)]
     if report.remedies:
         lines += [f"## {wording.REMEDIES}", "", *(f"* {remedy.words}" for remedy in report.remedies), ""]
+    differences = deviations([report])
+    if differences.shared:
+        lines += [f"## {HEADING}", "", *(f"* {text}" for text in differences.shared), ""]
     for table in report.tables:
-        lines += _table(table)
+        lines += _table(table, differences.of_table.get(table.name, []))
     lines += ["## How these numbers were made", "", "```", *wording.commands(report), "```", ""]
     lines.append(
         f"attnaudit {report.attnaudit}, {plural(report.jobs, 'job')}; last run {report.created}. "
@@ -360,11 +371,12 @@ def _findings(report: Reproduction) -> list[str]:
     )
 
 
-def _table(table: Table) -> list[str]:
+def _table(table: Table, own: Sequence[str]) -> list[str]:
+    """Return the section of a table, with the deviations that concern only this table."""
     lines = [f"## {table.title}", "", f"In the paper: {table.source}.", ""]
     rows = wording.measured_rows(table)
     if rows:
-        lines += [f"* {text}" for text in table.deviations]
+        lines += [f"* {text}" for text in own]
         cells = [
             (wording.row_title(table, row) if place == 0 else "", *wording.cells(quantity))
             for row in rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnaudit.research.reproduction.pages import paper_wording as wording
+from attnaudit.research.reproduction.pages.deviations import HEADING, deviations
 from attnaudit.research.reproduction.paper_report import Reproduction, Table
 from attnaudit.research.study.text_tables import terminal_table, terminal_text
 
@@ -26,8 +28,13 @@ def _print_report(report: Reproduction, console: Console) -> None:
     console.print(f"{wording.heading(report)}. {report.citation}")
     for texts in wording.texts_of(report):
         console.print(f"{texts} texts")
+    differences = deviations([report])
+    if differences.shared:
+        console.print(f"\n{HEADING}")
+    for text in differences.shared:
+        console.print(f"* {text}")
     for table in report.tables:
-        _print_table(table, console)
+        _print_table(table, differences.of_table.get(table.name, []), console)
     if report.findings:
         _print_claims(report, console)
     if report.goals:
@@ -42,13 +49,14 @@ def _print_report(report: Reproduction, console: Console) -> None:
             console.print(f"* {remedy.words}")
 
 
-def _print_table(table: Table, console: Console) -> None:
+def _print_table(table: Table, own: Sequence[str], console: Console) -> None:
+    """Print a table, with the deviations that concern only this table."""
     from rich.text import Text
 
     console.print(f"\n{table.title} (in the paper: {table.source})")
     rows = wording.measured_rows(table)
     if rows:
-        for text in table.deviations:
+        for text in own:
             console.print(f"* {text}")
         grid = terminal_table(wording.head(table), unbroken_from=3)
         for row in rows:
