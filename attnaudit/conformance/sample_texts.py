@@ -20,6 +20,11 @@ DEFAULT_DATA, DEFAULT_COUNT = "movie-reviews", 36
 LONGEST = 256
 #: The largest number of examples in the quick suite, in the full suite, and in expensive checks.
 COUNT, FULL_COUNT, FEW = 6, 24, 4
+#: If all examples have the same logits: how many instances are searched for one with other logits, and how many of them
+#: run in one batch.
+SEARCHED, SEARCH_BATCH = 10_000, 32
+#: Logits are the same if they differ by at most this fraction of the largest logit.
+SAME = 1e-4
 #: The largest number of words in the long example, and of its attention weights at all sites together.
 LONG_WORDS, LONG_WEIGHTS = 1024, 2**25
 
@@ -158,6 +163,9 @@ def spread(instances: Sequence[Instance], count: int) -> list[Instance]:
 def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: bool = False) -> Examples:
     """Select the examples for an adapter, sorted from short to long.
 
+    If all of them have the same logits, the checks cannot tell whether the model uses its attention. One of them is
+    then replaced by an instance with other logits, if there is one.
+
     Args:
         adapter: The adapter to check.
         instances: The instances to select from.
@@ -169,6 +177,9 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
     first = list(instances[: 16 * count])
     short = [one for one in first if len(one.text.split()) <= longest] or spread(first, 2)[:1]
     chosen = _readable(adapter, spread(short, count))
+    different = _with_other_logits(adapter, instances, chosen, longest)
+    if different is not None:
+        chosen = spread([*chosen[:-1], different], count)
     return Examples(adapter, chosen, thorough, _long_instance(adapter, first, chosen))
 
 
@@ -190,6 +201,38 @@ def _long_instance(adapter: ModelAdapter, instances: Sequence[Instance], chosen:
         if tokens * rows + tokens**2 * squares <= LONG_WEIGHTS:
             return one
     return None
+
+
+def _with_other_logits(
+    adapter: ModelAdapter, instances: Sequence[Instance], chosen: Sequence[Instance], longest: int
+) -> Instance | None:
+    """Return an instance whose logits differ from those of the chosen instances, if these all have the same logits.
+
+    Args:
+        adapter: The adapter.
+        instances: The instances to search. Only the first `SEARCHED` of them are read.
+        chosen: The chosen instances.
+        longest: The largest number of words of an instance that is looked at.
+    """
+    try:
+        with torch.no_grad():
+            logits = adapter.run(adapter.collate(chosen)).logits
+            if len(chosen) < 2 or bool(_differs(logits, logits[:1]).any()):
+                return None
+            others = [one for one in instances[:SEARCHED] if len(one.text.split()) <= longest]
+            for start in range(0, len(others), SEARCH_BATCH):
+                part = others[start : start + SEARCH_BATCH]
+                differs = _differs(adapter.run(adapter.collate(part)).logits, logits[:1])
+                if bool(differs.any()):
+                    return part[int(differs.long().argmax())]
+    except Exception:  # The checks run on the chosen instances, and report the error.
+        return None
+    return None
+
+
+def _differs(logits: Tensor, first: Tensor) -> Tensor:
+    """Return a mask (B,), True where logits (B, C) differ from the logits (1, C) of one row."""
+    return ((logits - first).abs() > SAME * first.abs().max()).any(1)
 
 
 def default_instances(adapter: ModelAdapter) -> list[Instance]:
