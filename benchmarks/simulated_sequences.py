@@ -11,12 +11,16 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.records import Requirement
 from attnaudit.statistics.balanced_rows import WeightedRows
-from attnaudit.statistics.confidence_sequence import ConfidenceSequence
+from attnaudit.statistics.centred_logits import CentredLogits
+from attnaudit.statistics.confidence_sequence import ConfidenceSequence, EnclosedSequence
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.independent_units import balanced_units
+from attnaudit.statistics.kept_differences import KeptDifferences
 from attnaudit.statistics.standardised_logits import StandardisedLogits
 from attnaudit.statistics.statistic_sequences import (
+    KEPT_ROWS,
     limited_ratio_sequence,
+    lost_share_sequence,
     mean_sequence,
     total_effect_sequence,
     unbet_units,
@@ -30,7 +34,7 @@ LENGTH = 1000
 FIRST_PEEK = 30
 
 #: Draws one sequence, and returns it with the true value of its statistic.
-Draw = Callable[[np.random.Generator], tuple[ConfidenceSequence, float]]
+Draw = Callable[[np.random.Generator], tuple[ConfidenceSequence | EnclosedSequence, float]]
 
 
 def of_mean(values: Callable[[np.random.Generator], Floats], truth: float) -> Draw:
@@ -102,6 +106,48 @@ def of_total_effect(positive: float) -> Draw:
     return draw
 
 
+def of_lost_share(positive: float) -> Draw:
+    """Return how to draw a sequence of the lost share of the differences between outputs.
+
+    The outputs under rearranged attention weights stand for the outputs if only the attended tokens are kept.
+    """
+    stored = {name: np.array(values) for name, values in shapes()["rearrangement"].items()}
+    before = stored["logit"]
+    after = before - np.sign(before) * np.sqrt(2 * stored["change of the logits"])
+    logits, changes = (np.stack([-z / 2, z / 2], axis=1) for z in (before, after - before))
+    classes = (before > 0).astype(np.int64)
+
+    def draw(random: np.random.Generator) -> tuple[EnclosedSequence, float]:
+        drawn = drawn_rows(classes, positive, random)
+        rows = np.concatenate([drawn, np.arange(len(classes))])  # and all rows of the population
+        units = balanced_units(classes[rows], range(len(drawn)), KEPT_ROWS // 2)
+        first = np.unique(units[: unbet_units(units)])
+        kept = kept_differences(logits[rows], changes[rows], classes[rows], first)
+        one = lost_share_sequence(kept.outputs, kept.kept, kept.factor, units, confidence=CONFIDENCE)
+        longest = np.maximum(kept.sizes, kept.lost)
+        scale = np.minimum(1.0, longest[first].max() / longest)[:, None]
+        outputs, shifts = ((vectors * scale)[len(drawn) :] for vectors in (kept.outputs, kept.kept - kept.outputs))
+        return one, 1 - kept_differences(outputs, shifts, classes, np.arange(len(classes))).value
+
+    return draw
+
+
+def kept_differences(logits: Floats, changes: Floats, classes: Integers, chosen: Integers) -> KeptDifferences:
+    """Return the differences between outputs that stay, with the means and the factor of the chosen rows.
+
+    Args:
+        logits: (n, C) centred logits.
+        changes: (n, C) their changes.
+        classes: (n,) classes. All have the same weight.
+        chosen: The chosen rows, without duplicates.
+    """
+    rows = WeightedRows.balanced(classes, Groups(rows=chosen, starts=np.arange(len(chosen))))
+    centred = CentredLogits.of(logits, rows)
+    if centred is None:
+        raise ValueError("The logits of the chosen rows do not vary.")
+    return KeptDifferences.of(centred, changes, rows)
+
+
 def standardised(logits: Floats, others: Floats, classes: Integers, first: Integers) -> tuple[Floats, Floats]:
     """Standardise the outputs of all rows with the mean and the scale of some rows, and measure their changes.
 
@@ -146,11 +192,15 @@ def scenarios() -> dict[str, Draw]:
         "share, weighted, 10% of one class": of_share(0.1),
         "total effect, standardised, balanced classes": of_total_effect(0.5),
         "total effect, standardised, 10% of one class": of_total_effect(0.1),
+        "lost share of differences, balanced classes": of_lost_share(0.5),
+        "lost share of differences, 10% of one class": of_lost_share(0.1),
     }
 
 
-def peeked(one: ConfidenceSequence, truth: float) -> tuple[bool, bool]:
+def peeked(one: ConfidenceSequence | EnclosedSequence, truth: float) -> tuple[bool, bool]:
     """Run a 95% z-test after each value. Return whether its first error is above, and whether it is below."""
+    if isinstance(one, EnclosedSequence):
+        return peeked(one.lower, truth)[0], peeked(one.upper, truth)[1]
     differences = one.above - truth * one.below
     count = np.arange(1, len(differences) + 1)
     total, squares = differences.cumsum(), (differences**2).cumsum()

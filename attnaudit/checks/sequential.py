@@ -13,7 +13,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, Direction, Interval, Requirement
 from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
-from attnaudit.statistics.confidence_sequence import ConfidenceSequence
+from attnaudit.statistics.confidence_sequence import SettlingSequence
 from attnaudit.statistics.independent_units import keyed_order
 from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
 from attnaudit.statistics.threshold import Expression
@@ -30,12 +30,12 @@ class RowSequence:
     """The confidence sequence of a check, and the rows that it was computed from.
 
     Attributes:
-        sequence: The sequence. It is computed from T pairs of numbers (see `ConfidenceSequence`).
+        sequence: The sequence. It is computed from T pairs of numbers (see `SettlingSequence`).
         rows: (T, ...) positions of the rows that each pair was computed from.
         negated: Whether the sequence estimates 1 minus the value of the check.
     """
 
-    sequence: ConfidenceSequence
+    sequence: SettlingSequence
     rows: Integers
     negated: bool = False
 

@@ -17,6 +17,7 @@ the hedged capital process (theorem 3) with predictable plug-in bets (eq. 26).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,8 +108,60 @@ class Settlement:
     spent_error: float
 
 
+class SettlingSequence(ABC):
+    """A confidence sequence that can decide a verdict.
+
+    Attributes:
+        confidence: The confidence of the sequence, between 0 and 1.
+    """
+
+    confidence: float
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return T, the number of pairs."""
+
+    @abstractmethod
+    def interval(self, count: int | None = None, *, confidence: float | None = None) -> Interval:
+        """Return the interval after the first `count` pairs. It lies inside the intervals after fewer pairs.
+
+        Args:
+            count: The number of pairs; None for all.
+            confidence: The confidence, between 0 and 1; None for the confidence of the sequence.
+        """
+
+    @abstractmethod
+    def first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
+        """Return the number of pairs, at least `least`, after which the true ratio is known to be on a side of `ratio`.
+
+        Return None if this is not known after any number of pairs.
+        """
+
+    def settle(self, requirement: Requirement, *, fail_confidence: float | None = None, least: int = 1) -> Settlement:
+        """Return the first verdict that the sequence reaches on a threshold.
+
+        The gate passes as soon as the interval at `confidence` is on the required side. It fails as soon as the
+        interval at `fail_confidence` is on the wrong side. The interval is checked after every pair, so the result does
+        not depend on the batches in which the pairs were measured.
+
+        Args:
+            requirement: The threshold.
+            fail_confidence: The confidence at which a failure is decided; None for the confidence of the sequence.
+            least: The smallest number of pairs at which a verdict may be reached.
+        """
+        fail_confidence = self.confidence if fail_confidence is None else fail_confidence
+        sides: tuple[Side, Side] = ("above", "below") if requirement.direction == "at_least" else ("below", "above")
+        passed = self.first(requirement.value, sides[0], self.confidence, least)
+        failed = self.first(requirement.value, sides[1], fail_confidence, least)
+        if failed is not None and (passed is None or failed <= passed):
+            return Settlement(verdict="fail", count=failed, spent_error=(1 - fail_confidence) / 2)
+        if passed is not None:
+            return Settlement(verdict="pass", count=passed, spent_error=(1 - self.confidence) / 2)
+        return Settlement(verdict="inconclusive", count=len(self), spent_error=0.0)
+
+
 @dataclass(frozen=True)
-class ConfidenceSequence:
+class ConfidenceSequence(SettlingSequence):
     """The confidence sequence of θ = E a / E b from T pairs of values. Build it with `of`.
 
     Attributes:
@@ -195,32 +248,44 @@ class ConfidenceSequence:
         )
         return Interval(low=min(ends), high=max(ends), confidence=confidence, method=CONFIDENCE_SEQUENCE)
 
-    def settle(self, requirement: Requirement, *, fail_confidence: float | None = None, least: int = 1) -> Settlement:
-        """Return the first verdict that the sequence reaches on a threshold.
-
-        The gate passes as soon as the interval at `confidence` is on the required side. It fails as soon as the
-        interval at `fail_confidence` is on the wrong side. The interval is checked after every pair, so the result does
-        not depend on the batches in which the pairs were measured.
-
-        Args:
-            requirement: The threshold.
-            fail_confidence: The confidence at which a failure is decided; None for the confidence of the sequence.
-            least: The smallest number of pairs at which a verdict may be reached.
-        """
-        fail_confidence = self.confidence if fail_confidence is None else fail_confidence
-        sides: tuple[Side, Side] = ("above", "below") if requirement.direction == "at_least" else ("below", "above")
-        passed = self._first(requirement.value, sides[0], self.confidence, least)
-        failed = self._first(requirement.value, sides[1], fail_confidence, least)
-        if failed is not None and (passed is None or failed <= passed):
-            return Settlement(verdict="fail", count=failed, spent_error=(1 - fail_confidence) / 2)
-        if passed is not None:
-            return Settlement(verdict="pass", count=passed, spent_error=(1 - self.confidence) / 2)
-        return Settlement(verdict="inconclusive", count=len(self), spent_error=0.0)
-
-    def _first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
+    def first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
         """Return the smallest number of pairs, at least `least`, after which a gambler has won; None without a win."""
         won = np.flatnonzero(self.log_capital(ratio, side) >= log_limit(confidence))
         return max(int(won[0]) + 1, least) if len(won) and len(self) >= least else None
+
+
+@dataclass(frozen=True)
+class EnclosedSequence(SettlingSequence):
+    """The confidence sequence of a ratio θ that is known to lie between the ratios of two other sequences.
+
+    Each of the two gives one end of the interval. If they err with a probability of at most α / 2 on their side, then
+    so does the enclosed sequence.
+
+    Attributes:
+        lower: A sequence whose ratio is at most θ. It has T pairs.
+        upper: A sequence of as many pairs, whose ratio is at least θ.
+        confidence: The confidence of both sequences, between 0 and 1.
+        highest: The highest possible θ.
+    """
+
+    lower: ConfidenceSequence
+    upper: ConfidenceSequence
+    confidence: float
+    highest: float = math.inf
+
+    def __len__(self) -> int:
+        """Return T, the number of pairs."""
+        return len(self.lower)
+
+    def interval(self, count: int | None = None, *, confidence: float | None = None) -> Interval:
+        """Return the interval after the first `count` pairs, as in `ConfidenceSequence.interval`."""
+        low, high = (one.interval(count, confidence=confidence) for one in (self.lower, self.upper))
+        ends = (min(low.low, self.highest), min(high.high, self.highest))
+        return Interval(low=min(ends), high=max(ends), confidence=low.confidence, method=CONFIDENCE_SEQUENCE)
+
+    def first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
+        """Return the smallest number of pairs, at least `least`, after which a gambler has won; None without a win."""
+        return (self.lower if side == "above" else self.upper).first(ratio, side, confidence, least)
 
 
 def log_limit(confidence: float) -> float:

@@ -7,6 +7,8 @@ variances that are estimated from the whole sample. A unit therefore contains al
   classes. The shares of the classes need not be known.
 * If the statistic contains a variance, a unit has two rows of each class, because twice the variance is the expected
   squared distance of two independent rows.
+* If the statistic contains a mean distance from the mean, a unit has several rows of each class. Every row is compared
+  with the mean of the other rows, and with a fixed centre. This encloses the mean distance.
 """
 
 from __future__ import annotations
@@ -86,3 +88,36 @@ def squared_distances_of_units(outputs: Floats, units: Integers) -> Floats:
     np.fill_diagonal(weights, 0.0)
     means: Floats = (distances * weights).sum((1, 2))
     return means
+
+
+def enclosed_distances_of_units(vectors: Floats, units: Integers) -> tuple[Floats, Floats]:
+    """Return a lower and an upper number per unit whose expected values enclose E ‖z - E z‖.
+
+    Both expectations give every class the same weight. Let m be the mean of the other rows of the unit. It has the
+    expected value E z and does not depend on z. Therefore, E ‖z - m‖ is at least the mean distance (Jensen's
+    inequality). For the lower number, z - m is projected on the direction of z, and a projection is never longer than
+    the vector. It is close to the distance if E z is close to 0.
+
+    Args:
+        vectors: (n_all, D) vectors z, measured from a centre that does not depend on the rows of these units.
+        units: (U, C, k) rows with k ≥ 2 (see `balanced_units`).
+
+    Returns:
+        (U,) lower and (U,) upper numbers. Neither is negative. If no vector is longer than 1, neither is larger than
+        `largest_enclosed_distance(units)`.
+    """
+    z = vectors[units]
+    _, classes, rows = units.shape
+    of_class = z - z.mean(2, keepdims=True)
+    deviations = z - z.mean((1, 2), keepdims=True) + of_class / (classes * (rows - 1))
+    lengths = np.linalg.norm(z, axis=-1, keepdims=True)
+    directions = np.divide(z, lengths, out=np.zeros_like(z), where=lengths > 0)
+    lower: Floats = (deviations * directions).sum(-1).mean((1, 2))
+    upper: Floats = np.linalg.norm(deviations, axis=-1).mean((1, 2))
+    return lower, upper
+
+
+def largest_enclosed_distance(units: Integers) -> float:
+    """Return the largest possible result of `enclosed_distances_of_units` for vectors that are not longer than 1."""
+    _, classes, rows = units.shape
+    return 1 + 1 / (int(classes) * (int(rows) - 1))

@@ -30,6 +30,7 @@ class KeptDifferences:
     Attributes:
         rows: The rows that count, and their weights.
         outputs: (n_all, C) the vectors u; 0 for classes that are not open.
+        kept: (n_all, C) the vectors v; 0 for classes that are not open. NaN for rows that do not count.
         residuals: (n_all, C) the vectors u - a v; 0 for classes that are not open. NaN for rows that do not count.
         factor: The factor a.
         open_classes: (n_all, C) True at the classes that are possible answers for the row; None if all are.
@@ -37,6 +38,7 @@ class KeptDifferences:
 
     rows: WeightedRows
     outputs: Floats
+    kept: Floats
     residuals: Floats
     factor: float
     open_classes: NDArray[np.bool_] | None = None
@@ -61,7 +63,7 @@ class KeptDifferences:
         residuals = outputs - factor * kept
         least = ROUNDING * float(rows.mean(_lengths(outputs)))
         residuals = np.where((_lengths(residuals) <= least)[:, None], 0.0, residuals)
-        return cls(rows, outputs, residuals, factor, is_open)
+        return cls(rows, outputs, kept, residuals, factor, is_open)
 
     @property
     def lost(self) -> Floats:

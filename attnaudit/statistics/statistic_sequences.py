@@ -1,6 +1,6 @@
-"""Confidence sequences for the statistics of checks: means, ratios of weighted means, and the total-effect index.
+"""Confidence sequences for the statistics of checks: means, ratios of means, the total-effect index, kept differences.
 
-A sequence needs bounds that do not depend on the values. A mean of bounded values has such bounds. The other two
+A sequence needs bounds that do not depend on the values. A mean of bounded values has such bounds. The other three
 statistics take a limit from the first units, on which nothing is bet (see `independent_units`):
 
 * In a ratio of weighted means, the weight of a row is limited to the largest weight in the first units.
@@ -8,6 +8,8 @@ statistics take a limit from the first units, on which nothing is bet (see `inde
   estimated from the first units. A row then contributes at most 1 to the index. This is the contribution that is
   expected if the row is exchanged for another row. The limit can only lower the index: if the limited index reaches a
   threshold, the index without the limit reaches it too.
+* In the lost share of the differences between outputs, an output and what is lost of it are at most as long as the
+  longest one in the first units. Longer vectors are shortened.
 
 Statistics that are not ratios of means have no sequence: F1, medians, correlations over the data set, and information
 ranking. Checks that train models have no sequence either. The same holds for checks that compare classes, if the
@@ -21,14 +23,23 @@ import math
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBounds
+from attnaudit.statistics.confidence_sequence import ConfidenceSequence, EnclosedSequence, RatioBounds
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.independent_units import means_of_units, squared_distances_of_units
+from attnaudit.statistics.independent_units import (
+    enclosed_distances_of_units,
+    largest_enclosed_distance,
+    means_of_units,
+    squared_distances_of_units,
+)
 
 #: Limits are taken from the first units that together have at least this many rows.
 LIMIT_ROWS = 100
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_DISTANCE = 2.0
+#: For the lost share, units have at least this many rows. Each row is compared with the mean of the others.
+KEPT_ROWS = 8
+#: The factors that are tried for each unit. They are dense near 0, where the best factor of large vectors is.
+FACTORS = np.linspace(0, 1, 25) ** 2
 
 
 def unbet_units(units: Integers) -> int:
@@ -127,3 +138,47 @@ def total_effect_sequence(
         confidence=confidence,
         unbet=unbet,
     )
+
+
+def lost_share_sequence(
+    outputs: Floats, kept: Floats, factor: float, units: Integers, *, confidence: float
+) -> EnclosedSequence:
+    """Return the confidence sequence of the lost share of the differences between outputs. Every class counts the same.
+
+    The share is min_a E ‖u - a v‖ / E ‖u‖ with 0 ≤ a ≤ 1. Here, u and v are an output and a changed output, each minus
+    its mean. The first units, which together have at least 100 rows, are not bet on. The centres and a factor must be
+    fixed in advance or estimated from these units. They need not be exact:
+
+    * Means are enclosed (see `enclosed_distances_of_units`).
+    * With another factor than the best one, more is lost. The upper end of the sequence uses the given factor.
+    * With a factor that is chosen for each unit, less is lost on average. The lower end uses such factors.
+
+    The outputs are limited. If u or u - a v of a row is longer than the longest one in the first units, u and v are
+    both shortened in proportion. The sequence is then for the share of the shortened vectors.
+
+    Args:
+        outputs: (n_all, C) outputs minus a fixed centre.
+        kept: (n_all, C) changed outputs minus a fixed centre.
+        factor: The factor a.
+        units: (U, C, k) rows with k ≥ 2 (see `balanced_units`).
+        confidence: The confidence, between 0 and 1.
+
+    Raises:
+        ValueError: There are no units to take the limit from, or the outputs in these units do not vary.
+    """
+    unbet = unbet_units(units)
+    longest = np.maximum(np.linalg.norm(outputs, axis=1), np.linalg.norm(outputs - factor * kept, axis=1))
+    limit = float(longest[units[:unbet]].max(initial=0.0))
+    scale = np.divide(limit, longest, out=np.ones_like(longest), where=longest > limit)[:, None]
+    outputs, kept = outputs * scale, kept * scale
+    size, largest_size = enclosed_distances_of_units(outputs, units)
+    lost, most_lost = enclosed_distances_of_units(outputs - factor * kept, units)
+    for other in FACTORS:
+        lost = np.minimum(lost, enclosed_distances_of_units(outputs - other * kept, units)[0])
+    most = limit * largest_enclosed_distance(units)
+    bounds = RatioBounds(low=0.0, high=math.inf, most_below=most, most_above=most)
+    lower, upper = (
+        ConfidenceSequence.of(above, below, bounds, confidence=confidence, unbet=unbet)
+        for above, below in ((lost, largest_size), (most_lost, size))
+    )
+    return EnclosedSequence(lower, upper, confidence, highest=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +11,14 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.builtin.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.builtin.class_weights import (
+    CLASSES,
+    Classes,
+    note_on_classes,
+    units_of_rows,
+    weighted_rows,
+    why_no_interval,
+)
 from attnaudit.checks.builtin.measured_logits import centred_logits, stacked
 from attnaudit.checks.evidence import (
     Detail,
@@ -24,13 +32,15 @@ from attnaudit.checks.evidence import (
     undefined_values,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
-from attnaudit.checks.sequential import RowSequence
+from attnaudit.checks.sequential import NotYet, RowSequence
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.kept_differences import KeptDifferences
+from attnaudit.statistics.statistic_sequences import KEPT_ROWS, lost_share_sequence, unbet_units
 
 #: Names of details.
 NUMBER = "mean share of the tokens that are attended"
@@ -142,7 +152,30 @@ class HeldSufficiency(PerInstanceCheck):
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        return "its means and its factor are estimated from all texts"
+        """Return the sequence of 1 minus the value, with means, a factor and a longest output of the first 100 rows.
+
+        The value of the sequence is that of outputs which are at most as long as this one. It differs from the value of
+        the check if longer outputs keep another share. The means and the factor need not be exact, and make no verdict
+        wrong: each later row is compared with other later rows. A gate passes only if the value is high enough with the
+        factor of the first rows, and fails only if it is too low even with another factor for each unit of rows.
+        """
+        if not self._any_masked(measurements):
+            return NotYet("all tokens of every text are attended")
+        classes = len(measurements.classes) if self.classes == "balanced" and not measurements.no_decision else 1
+        rows_per_class = max(2, math.ceil(KEPT_ROWS / classes))
+        found = units_of_rows(measurements, self._measured(measurements), self.classes, rows_per_class=rows_per_class)
+        if isinstance(found, str):
+            return found
+        first = filled(len(measurements), False, np.bool_)
+        first[found[: unbet_units(found)]] = True
+        kept = self._kept_by(measurements, measurements.groups(first))
+        if kept is None:
+            return "the outputs of the first rows do not vary"
+        possible = kept.open_classes
+        if possible is not None and (possible[found] != possible[found[0, 0, 0]]).any():
+            return "not all rows have the same possible answers"
+        sequence = lost_share_sequence(kept.outputs, kept.kept, kept.factor, found, confidence=self.confidence)
+        return RowSequence(sequence=sequence, rows=found, negated=True)
 
     @property
     def not_linearised(self) -> str:
@@ -223,7 +256,13 @@ class HeldSufficiency(PerInstanceCheck):
         """Return the outputs and what is lost of them; None if the outputs do not vary, or if no token was masked."""
         if not self._any_masked(measurements):
             return None
-        groups = measurements.groups(self._measured(measurements))
+        return self._kept_by(measurements, measurements.groups(self._measured(measurements)))
+
+    def _kept_by(self, measurements: Measurements, groups: Groups) -> KeptDifferences | None:
+        """Return the outputs and what is lost of them, with the means and the factor of some of the instances.
+
+        Return None if the outputs of these instances do not vary.
+        """
         rows = weighted_rows(measurements, groups, self.classes)
         centred = centred_logits(measurements, rows)
         changes = stacked(measurements.vector("attended_tokens.change"))

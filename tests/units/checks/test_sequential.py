@@ -12,6 +12,7 @@ from attnaudit.checks.policies.policy import from_tables
 from attnaudit.checks.sequential import NO_SEQUENCE, ROWS, SPENT_ERROR, is_settled, judged_by_sequence
 from attnaudit.engine.joined_measurements import joined
 from attnaudit.errors import CheckError
+from attnaudit.statistics.confidence_sequence import EnclosedSequence
 from attnaudit.statistics.independent_units import keyed_order
 from tests.units.checks.synthetic_measurements import measured
 
@@ -32,7 +33,8 @@ KNOWN = {
     checks.Pointing(on="logits", measure="plain", at_least=0.1): True,
     checks.Pointing(on="logits", measure="cosine", at_least=0.1): True,
     checks.Pointing(on="probabilities", measure="share", at_least=0.1): True,
-    checks.HeldSufficiency(at_least=0.1): False,
+    checks.HeldSufficiency(at_least=0.1): True,
+    checks.HeldSufficiency(classes="as_sampled", at_least=0.1): True,
 }
 SEQUENTIAL = [check for check, has in KNOWN.items() if has]
 
@@ -43,6 +45,10 @@ def name_of(check):
 
 def sequential(check):
     return dataclasses.replace(check, sampling="sequential")
+
+
+def betting(sequence):
+    return (sequence.lower, sequence.upper) if isinstance(sequence, EnclosedSequence) else (sequence,)
 
 
 @pytest.mark.parametrize("check", KNOWN, ids=name_of)
@@ -67,11 +73,12 @@ def test_more_rows_add_pairs_and_change_none(check):
     first = np.zeros(600, dtype=bool)
     first[keyed_order(m.ids, m.seed)[:400]] = True
     part, whole = (check.row_sequence(one) for one in (m.only(first), m))
-    count = len(part.sequence)
-    assert 50 < count < len(whole.sequence)
-    assert np.allclose(part.sequence.above, whole.sequence.above[:count], rtol=1e-9)
-    assert np.allclose(part.sequence.below, whole.sequence.below[:count], rtol=1e-9)
-    assert part.sequence.bounds == whole.sequence.bounds
+    for some, all_of_them in zip(betting(part.sequence), betting(whole.sequence), strict=True):
+        count = len(some)
+        assert some.unbet < count < len(all_of_them)
+        assert np.allclose(some.above, all_of_them.above[:count], rtol=1e-9)
+        assert np.allclose(some.below, all_of_them.below[:count], rtol=1e-9)
+        assert some.bounds == all_of_them.bounds
 
 
 def test_the_record_shows_after_how_many_rows_of_the_order_the_gate_settled():
@@ -106,7 +113,8 @@ def test_a_gate_that_does_not_settle_is_inconclusive_and_blocks():
         (measured(n=40), checks.TotalEffect(at_least=0.1), "too few rows"),
         (measured(), checks.TotalEffect(on="logits", at_least=0.1), "the change of the logits"),
         (measured(), checks.PermutationFragility(measure="f1_drop", at_least=0.1), NO_SEQUENCE),
-        (measured(), checks.HeldSufficiency(at_least=0.1), "are estimated from all texts"),
+        (measured(labelled=False), checks.HeldSufficiency(at_least=0.1), "rows have no label"),
+        (measured(n=40), checks.HeldSufficiency(at_least=0.1), "too few rows"),
     ],
 )
 def test_the_reason_why_there_is_no_sequence(measurements, check, reason):

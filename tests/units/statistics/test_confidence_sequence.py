@@ -15,6 +15,7 @@ from attnaudit.records import Requirement
 from attnaudit.statistics.confidence_sequence import (
     LARGEST_STAKE,
     ConfidenceSequence,
+    EnclosedSequence,
     RatioBounds,
     log_capital,
     log_limit,
@@ -182,6 +183,28 @@ def test_a_gate_settles_at_the_first_interval_on_one_side_of_the_threshold(bound
         assert decided(settled.count) == settled.verdict
         assert settled.count == least or decided(settled.count - 1) is None
         assert settled.spent_error == pytest.approx(0.05 if settled.verdict == "pass" else 0.025)
+
+
+@given(seeds, st.floats(0.2, 0.8))
+def test_an_enclosed_sequence_has_one_end_and_one_side_of_each_sequence(seed, threshold):
+    random = np.random.default_rng(seed)
+    lower, upper = (
+        ConfidenceSequence.of(random.beta(a, 5, 200), np.ones(200), UNIT, confidence=0.9) for a in (3.0, 6.0)
+    )
+    one = EnclosedSequence(lower, upper, 0.9, highest=0.6)
+    interval = one.interval(confidence=0.95)
+    assert interval.low == min(0.6, lower.interval(confidence=0.95).low)
+    assert interval.high == min(0.6, upper.interval(confidence=0.95).high)
+    assert len(one) == 200
+    settled = one.settle(Requirement(direction="at_most", value=threshold))
+    passed = upper.settle(Requirement(direction="at_most", value=threshold))
+    failed = lower.settle(Requirement(direction="at_most", value=threshold))
+    if passed.verdict == "pass":
+        assert settled == passed
+    elif failed.verdict == "fail":
+        assert settled == failed
+    else:
+        assert settled.verdict == "inconclusive"
 
 
 def test_stopping_whenever_it_settles_errs_less_often_than_nominal_on_either_side():

@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnaudit.records import Requirement
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.independent_units import (
     balanced_units,
+    enclosed_distances_of_units,
     keyed_order,
+    largest_enclosed_distance,
     means_of_units,
     squared_distances_of_units,
 )
 from attnaudit.statistics.statistic_sequences import (
     limited_ratio_sequence,
+    lost_share_sequence,
     mean_sequence,
     total_effect_sequence,
     unbet_units,
@@ -129,3 +133,84 @@ def test_without_a_weight_or_a_change_there_is_no_sequence(count):
         limited_ratio_sequence(*np.zeros((3, count)), units, confidence=0.95)
     with pytest.raises(ValueError, match="a positive, finite most_above"):
         total_effect_sequence(np.zeros(count), np.full((count, 2), 0.5), units, confidence=0.95)
+
+
+def test_the_means_over_all_possible_units_enclose_the_mean_distance():
+    """Each class has three equally likely vectors. The mean over all units is the mean over the population."""
+    vectors = np.random.default_rng(0).gamma(0.5, size=(6, 2))
+    units = np.array([[drawn[:2], (drawn[2] + 3, drawn[3] + 3)] for drawn in product(range(3), repeat=4)])
+    mean = np.mean(vectors, axis=0)
+    distance = np.linalg.norm(vectors - mean, axis=1).mean()
+    lower, upper = (one.mean() for one in enclosed_distances_of_units(vectors, units))
+    assert lower < distance < upper
+    lower, upper = (one.mean() for one in enclosed_distances_of_units(vectors - mean, units))
+    assert lower == pytest.approx(distance, rel=1e-12), "with the exact centre"
+    assert distance < upper
+
+
+@given(seeds, st.integers(1, 3), st.integers(2, 4))
+def test_enclosed_distances_are_within_their_bounds(seed, classes, rows):
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(40, 3)) * random.gamma(0.2, size=(40, 1))
+    vectors[random.random(40) < 0.2] = 0.0
+    vectors /= max(1e-300, np.linalg.norm(vectors, axis=1).max())
+    units = random.integers(0, 40, (30, classes, rows))
+    lower, upper = enclosed_distances_of_units(vectors, units)
+    assert (lower >= -1e-12).all()
+    assert (lower <= upper + 1e-12).all()
+    assert (upper <= largest_enclosed_distance(units) + 1e-12).all()
+
+
+def outputs_and_kept(count, *, seed=0):
+    """Skewed outputs, of which 60% are kept, and noise. Their means are not 0."""
+    random = np.random.default_rng(seed)
+    outputs = random.normal(size=(count, 2)) + random.gamma(0.5, 2.0, (count, 1)) * [1, -1]
+    return outputs, np.where(random.random((count, 1)) < 0.6, outputs, 0.0) + random.normal(size=(count, 2)) / 2
+
+
+def lost_share(outputs, kept):
+    outputs, kept = outputs - outputs.mean(0), kept - kept.mean(0)
+    lost = [np.linalg.norm(outputs - a * kept, axis=1).mean() for a in np.linspace(0, 1, 101)]
+    return min(lost) / np.linalg.norm(outputs, axis=1).mean()
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("shift", [0.0, 0.7])
+def test_the_lost_share_is_enclosed_whatever_the_centre_and_the_factor(factor, shift):
+    outputs, kept = outputs_and_kept(40_000)
+    units = balanced_units(np.zeros(40_000, dtype=np.int64), range(40_000), 8)
+    one = lost_share_sequence(outputs + shift * np.array([1, -1]), kept - shift, factor, units, confidence=0.95)
+    longest = np.linalg.norm(outputs, axis=1).max()
+    assert one.lower.bounds.most_below < longest * 8 / 7, "some outputs are shortened"
+    assert one.lower.above.mean() / one.lower.below.mean() < lost_share(outputs, kept) + 0.01
+    assert one.upper.above.mean() / one.upper.below.mean() > lost_share(outputs, kept) - 0.01
+    assert one.lower.unbet == one.upper.unbet == unbet_units(units)
+
+
+def test_longer_outputs_are_shortened_to_the_longest_one_of_the_first_rows():
+    outputs, kept = outputs_and_kept(400)
+    units = balanced_units(np.arange(400) % 2, range(400), 4)
+    one = lost_share_sequence(outputs, kept, 0.5, units, confidence=0.95)
+    outputs[-8:], kept[-8:] = 1e6 * outputs[-8:], 1e6 * kept[-8:]
+    other = lost_share_sequence(outputs, kept, 0.5, units, confidence=0.95)
+    assert other.upper.bounds == one.upper.bounds
+    assert other.upper.above[-1] < 4 * one.upper.above[-1]
+    assert np.array_equal(other.upper.above[:-1], one.upper.above[:-1])
+
+
+def test_a_gate_exactly_at_its_threshold_rarely_settles():
+    share, settled = lost_share(*outputs_and_kept(200_000, seed=1)), []
+    requirement = Requirement(direction="at_most", value=share)
+    units = balanced_units(np.zeros(2000, dtype=np.int64), range(2000), 8)
+    for seed in range(2, 62):
+        outputs, kept = outputs_and_kept(2000, seed=seed)
+        outputs, kept = outputs - outputs[:104].mean(0), kept - kept[:104].mean(0)
+        one = lost_share_sequence(outputs, kept, 0.5, units, confidence=0.95)
+        settled.append(one.settle(requirement).verdict)
+    assert settled.count("inconclusive") >= 58
+
+
+def test_outputs_that_do_not_vary_have_no_sequence():
+    units = balanced_units(np.zeros(200, dtype=np.int64), range(200), 8)
+    with pytest.raises(ValueError, match="most_below to be positive and finite"):
+        lost_share_sequence(np.zeros((200, 2)), np.zeros((200, 2)), 1.0, units, confidence=0.95)

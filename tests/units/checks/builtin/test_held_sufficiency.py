@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnaudit import checks
 from attnaudit.checks.builtin.held_sufficiency import NOTHING_MASKED
+from attnaudit.checks.sequential import ROWS, RowSequence
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from tests.units.checks.builtin.test_pointing import with_rows
@@ -156,6 +158,48 @@ def test_the_standard_error_includes_that_of_both_means(share: float) -> None:
     found = [np.nanmean(check.linearised_values(one)) for one in samples]  # the mean is the value
     errors = [np.std(check.linearised_values(one), ddof=1) / 80**0.5 for one in samples[:40]]
     assert np.mean(errors) == pytest.approx(np.std(found), rel=0.12)
+
+
+@pytest.mark.parametrize("classes", ["balanced", "as_sampled"])
+def test_a_sequential_gate_passes_and_fails_before_the_last_row(classes: Any) -> None:
+    rows = noisy(1500, seed=1)
+    labels = [i % 2 for i in range(1500)]
+    check = checks.HeldSufficiency(classes=classes, at_least=0.3, sampling="sequential")
+    record = check.judge(measurements(rows, labels))
+    assert (record.verdict, record.interval.is_sequence) == ("pass", True)  # type: ignore[union-attr]
+    assert record.details[ROWS] < 1200  # type: ignore[operator]
+    nothing = [(one, other) for (one, _), (_, other) in zip(rows, noisy(1500, seed=2), strict=True)]
+    record = check.judge(measurements(nothing, labels))
+    assert record.verdict == "fail"
+    assert record.details[ROWS] < 1200  # type: ignore[operator]
+
+
+def test_a_sequence_leaves_out_texts_without_a_value() -> None:
+    m = measurements(noisy(400, seed=0))
+    check = checks.HeldSufficiency(classes="as_sampled", at_least=0.3)
+    single = np.arange(400) % 2 == 0
+    m.scalars["attended_tokens.number"] = np.where(single, np.nan, 1.0)
+    m.vectors["attended_tokens.change"] = [
+        np.full(2, np.nan) if gone else one
+        for one, gone in zip(m.vectors["attended_tokens.change"], single, strict=True)
+    ]
+    found = check.row_sequence(m)
+    assert isinstance(found, RowSequence)
+    assert found.rows.shape == (25, 1, 8)
+    assert not single[found.rows].any()
+
+
+def test_why_there_is_no_sequence() -> None:
+    check = checks.HeldSufficiency(classes="as_sampled", at_least=0.3)
+    m = measurements([([1.0, 0.0], [0.0, 1.0])] * 400)
+    assert check.row_sequence(m) == "the outputs of the first rows do not vary"
+    m.scalars["attended_tokens.number"] = np.full(400, 2.0)
+    assert check.row_sequence(m) == "all tokens of every text are attended"
+    m = measurements([(one, one / 2) for one in logits(400)])
+    m.vectors["open_classes"] = [np.array([1.0, 1.0, 0.0])] * 400
+    assert isinstance(check.row_sequence(m), RowSequence)
+    m.vectors["open_classes"][7] = np.ones(3)
+    assert check.row_sequence(m) == "not all rows have the same possible answers"
 
 
 def test_it_is_undefined_without_differences_without_masked_tokens_or_with_single_tokens() -> None:
