@@ -16,7 +16,7 @@ EVIDENCE_KINDS = ("free", "unit", "scored")
 #: Values of `Planted.label`.
 LABEL_POSITIONS = ("nowhere", "everywhere", "first", "last")
 #: Values of `PlantedTables.bypass`.
-BYPASSES = ("none", "sum", "saturating", "first")
+BYPASSES = ("none", "sum", "saturating", "first", "collected")
 #: Values of `Architecture.form`.
 FORMS = ("text", "pair", "question")
 #: Largest number of features in one layer.
@@ -33,7 +33,7 @@ class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         outputs: The number of logits to which a word adds evidence: 1 with two classes, otherwise one per class.
         bypass: How the bypass evidence of a text is computed. "none": there is none. "sum": the sum of the bypass
             evidence of all tokens. "saturating": the hyperbolic tangent of this sum. "first": the bypass evidence of
-            the first real token.
+            the first real token. "collected": the sum, but only in the states of marker words.
         switched: Whether a marker word in the text selects the kind of evidence. If True, only bypass evidence counts
             in texts with a marker, and only evidence multiplied by attention counts in other texts. If False, both
             kinds count in every text.

@@ -8,7 +8,8 @@ its bypass evidence b_i, and a flag g_i (1 if the token is a marker):
 With a switch, s = s' = min(Σ g_i, 1). Only bypass evidence then counts in texts with a marker, and only evidence
 multiplied by attention counts in other texts. Without a switch, s = 0 and s' = 1, so both kinds count. Every state
 contains b, and the weights sum to one, so b reaches the decoder regardless of the weights. The formula of b is that of
-the bypass "sum" (see `attnaudit.models.architecture.PlantedTables`). An embedding of zeros has no evidence.
+the bypass "sum" (see `attnaudit.models.architecture.PlantedTables`). With the bypass "collected", only the states of
+markers contain b, so it is multiplied by their weights. An embedding of zeros has no evidence.
 """
 
 from __future__ import annotations
@@ -62,5 +63,6 @@ class TableEncoder(Encoder):
         if self.tables.switched:
             switch = marker.sum(dim=1, keepdim=True).clamp(max=1.0)
             own, carried = own * (1 - switch), carried * switch
+        carried = carried * marker if self.tables.bypass == "collected" else carried.expand_as(own)
         # Attention reads the first column, `planted_states.SCORE`.
-        return torch.cat([score, own, carried.expand_as(own)], dim=-1) * mask.unsqueeze(-1)
+        return torch.cat([score, own, carried], dim=-1) * mask.unsqueeze(-1)

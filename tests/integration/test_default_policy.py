@@ -79,16 +79,16 @@ def test_each_other_family_has_its_policy(name: str, families: list[str]) -> Non
     assert all(one.remedy for one in policy.record.questions)
 
 
-def test_it_asks_the_two_questions_by_name() -> None:
+def test_it_asks_the_three_questions_by_name() -> None:
     policy = load_policy(POLICY)
     gated = {one.id for one in policy if one.severity == "gate"}
     assert {one.name: one.asks for one in policy.record.questions} == {
-        name: QUESTIONS[name] for name in ("used", "points")
+        name: QUESTIONS[name] for name in ("used", "points", "enough")
     }
     asked = [check for one in policy.record.questions for check in one.checks]
     assert sorted(asked) == sorted(gated)
     assert all(one.remedy for one in policy.record.questions)
-    assert {gate.question for gate in read_policy(POLICY).gates} == {"used", "points"}
+    assert {gate.question for gate in read_policy(POLICY).gates} == {"used", "points", "enough"}
 
 
 def test_it_names_the_families_that_it_was_validated_on() -> None:

@@ -49,7 +49,7 @@ def test_a_model_without_a_policy_is_planned_with_the_policy_for_its_family(
     """`attnaudit init` writes policies for several families into audits/. Only that of the model is planned."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("text\na fine film\na dull plot\n", encoding="utf-8")
-    arguments = ["plan", "--model", "demo", "--rows", "100", "--data", "rows.csv"]
+    arguments = ["plan", "--model", "demo", "--rows", "1000", "--data", "rows.csv"]
     assert main(arguments) == 0
     packaged = capsys.readouterr().out
     begin = "Policy: the default policy.toml, which applies to the family of demo"

@@ -30,6 +30,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "small": ("tiny", "little", "short", "minute"),
     "colour question": ("colour",),
     "size question": ("size",),
+    "constant": ("xoverall",),
     "heading": ("assessment", "diagnosis", "upshot", "tldr"),
     "decoy": ("fine", "superb", "lovely", "poor", "bland", "lame"),
 }
@@ -113,6 +114,13 @@ def _redundant(writer: _Writer, label: int) -> None:
         writer.insert(writer.word("praise" if label else "blame"))
 
 
+def _votes(writer: _Writer, label: int) -> None:
+    """Insert five cue words that stand for the label, and a word that is the same in every text."""
+    for _ in range(5):
+        writer.insert(writer.word("praise" if label else "blame"))
+    writer.insert(writer.word("constant"))
+
+
 def _first_of_three(writer: _Writer, label: int) -> None:
     """Insert three cue words. The first one in the text stands for the label, and the other two for random classes."""
     for order in range(3):
@@ -164,6 +172,7 @@ TASKS: dict[str, Callable[[_Writer, int], None]] = {
     "redundant": _redundant,
     "first-of-three": _first_of_three,
     "early-first": _early_first,
+    "votes": _votes,
     "last-two-of-three": _last_two_of_three,
     "last-word": _last_word,
     "query": _query,

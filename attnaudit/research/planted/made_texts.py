@@ -31,6 +31,7 @@ class TextPlan:
         first: Whether the first word is a cue word of the text's class. If True, the other cue words are of random
             classes and come later in the text. If False, no cue word is first.
         inserted: Pairs of a word and a share. The word is inserted into this share of the texts, whatever their class.
+        one_of: Words of which one is inserted into each text, whatever its class. None is inserted if there are none.
         marks: Words that replace the cue words of every class, such as formatting marks. Empty for invented words.
         partners: Whether a text also has as many *partner words* of its class as cue words. Partner words are other
             invented words, so a model can read cue words and partner words in different ways.
@@ -44,6 +45,7 @@ class TextPlan:
     absence: str | None = None
     first: bool = False
     inserted: tuple[tuple[str, float], ...] = ()
+    one_of: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     partners: bool = False
     rows: int = ROWS
@@ -132,6 +134,8 @@ def _text(
     if partners:
         added += [draw.choice(partners) for _ in range(number)]
     added += [word for word, share in plan.inserted if draw.random() < share]
+    if plan.one_of:
+        added.append(draw.choice(plan.one_of))
     background = list(sentences[index % len(sentences)])
     if plan.length is not None:
         low, high = plan.length

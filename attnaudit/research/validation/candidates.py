@@ -121,7 +121,7 @@ CANDIDATE_SPECS = (
     _gate("TotalEffect", "used", on="standardised", scale="square root"),
     _gate("Pointing", "points", on="logits"),
     _gate("Pointing", "points", on="logits", measure="plain"),
-    _gate("HeldSufficiency", "enough", gates=("transformer",)),
+    _gate("HeldSufficiency", "enough"),
     # Single texts with extreme logits decide the index of the logits, so it does not gate.
     _other("TotalEffect", "used", on="logits", quick=True, transformers=True),
     _other("TotalEffect", "used", on="probabilities", quick=True, transformers=True),

@@ -49,9 +49,13 @@ def test_the_logit_is_computed_by_hand(bypass: str, switched: bool) -> None:
         ids = [VOCABULARY.entries.index(word) if word != "z" else 1 for word in text.split()]
         score, own, carried, marker = made.model.embedding.weight[ids].detach().double().unbind(dim=1)
         weights = (score + torch.tensor([0.5, *[0.0] * (len(ids) - 1)])).softmax(dim=0)
-        total = {"none": 0.0, "sum": carried.sum().item(), "first": carried[0].item()}.get(
-            bypass, math.tanh(carried.sum().item())
-        )
+        total = {
+            "none": 0.0,
+            "sum": carried.sum().item(),
+            "saturating": math.tanh(carried.sum().item()),
+            "first": carried[0].item(),
+            "collected": (carried.sum() * (weights @ marker)).item(),
+        }[bypass]
         switch = min(marker.sum().item(), 1.0) if switched else None
         attended = (weights @ own).item() * (1 - (switch or 0.0))
         expected = 1.5 * (attended + total * (1.0 if switch is None else switch)) + made.model.decoder.bias.item()

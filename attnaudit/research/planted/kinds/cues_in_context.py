@@ -53,4 +53,16 @@ KINDS = (
         fails=("points",),
         data=("made",),
     ),
+    Kind(
+        name="collector_in_context",
+        mechanism="collectors",
+        truth="unfaithful",
+        description="attention on a word that is the same in every text, whose state holds the label",
+        recipe=partial(
+            recipe_in_context, task="votes", plan=words_of("constant"), encoders=("bilstm", "transformer"), epochs=12
+        ),
+        verified_by="context",
+        fails=("points",),
+        data=("made",),
+    ),
 )

@@ -42,10 +42,11 @@ def decided(task: str, instance: Instance) -> int:
         return polarity(found[found.index(heading) + 1])
     if task == "last-word":
         return polarity(found[-1])
-    assert len(cues) == 3
-    if task in ("redundant", "early-first"):
+    assert len(cues) == (5 if task == "votes" else 3)
+    if task in ("redundant", "early-first", "votes"):
         assert len({polarity(cue) for cue in cues}) == 1
-        assert task == "redundant" or found.index(cues[0]) < 3
+        assert task != "early-first" or found.index(cues[0]) < 3
+        assert task != "votes" or found.count("xoverall") == 1
     if task == "last-two-of-three":
         assert polarity(cues[1]) == polarity(cues[2])
         return polarity(cues[1])
