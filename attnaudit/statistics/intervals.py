@@ -384,6 +384,9 @@ def linearised_interval(
     the statistic. A bootstrap does not solve this problem: if instances that change the statistic are rare, bootstrap
     intervals are far too narrow.
 
+    All rows of a pseudo-source are drawn together. A pseudo-source of m rows, each of which has the derivative d, adds
+    (m d)² to the variance, not m d². The interval therefore stays the same if every row of a source is repeated.
+
     Args:
         statistic: Computes (b,) values from (b, D) totals, which are sums of `columns`.
         columns: Takes (m,) positions of instances, and returns their (m, D) numbers.
@@ -415,7 +418,7 @@ def linearised_interval(
     value = float(statistic(total[None])[0])
     derivatives = written(derivative(part.sums_of(columns, width)) for part in groups.parts())
     variance = jackknife_error(derivatives, sizes) ** 2
-    variance += weight * (derivative(pseudo) ** 2).mean()
+    variance += weight * (weight / PSEUDO_SOURCES) * float((derivative(pseudo) ** 2).mean())
     if not np.isfinite([observed, value, variance]).all():
         return None
     error, freedom = float(np.sqrt(variance)), max(1.0, groups.effective - 1)

@@ -221,9 +221,9 @@ def test_pseudo_sources_are_as_large_as_that_of_an_average_row():
         linearised_interval(shares, columns.__getitem__, everything(200, sources), pseudo=kinds, confidence=0.95)
         for sources in (None, np.repeat(np.arange(50), 4))
     ]
-    # Nothing differs, so all error is that of the pseudo-rows: 2 of 202, then 8 of 208.
+    # Nothing differs, so all error is that of the pseudo-sources: two of 1 row each, then two of 4 rows each.
     assert spreads[0].error == pytest.approx(np.sqrt(2) / 202, rel=1e-3)
-    assert spreads[1].error == pytest.approx(np.sqrt(8) / 208, rel=1e-3)
+    assert spreads[1].error == pytest.approx(np.sqrt(2 * 4**2) / 208, rel=1e-3)
 
 
 def test_a_second_cause_of_error_widens():
