@@ -180,6 +180,26 @@ def narrow_interval_warning(residuals: Floats, groups: Groups, effective: float)
     )
 
 
+def rows_without_copies(values: Floats, groups: Groups) -> float:
+    """Return n / k, where k is the number of times that every selected row may have been repeated.
+
+    The copies of a row have the same source and the same value. Therefore, k is the greatest common divisor of the
+    numbers of equal values within the sources. It is 1 if any value occurs only once in its source.
+
+    Args:
+        values: (n_all,) values; none of the selected ones is NaN.
+        groups: The n selected instances, grouped by source.
+    """
+    size = len(groups.rows)
+    if np.gcd.reduce(groups.sizes) == 1:  # k divides the size of every source
+        return float(size)
+    numbers, selected = np.repeat(np.arange(len(groups)), groups.sizes), values[groups.rows]
+    order = np.lexsort((selected, numbers))
+    numbers, selected = numbers[order], selected[order]
+    changes = np.flatnonzero((numbers[1:] != numbers[:-1]) | (selected[1:] != selected[:-1])) + 1
+    return size / float(np.gcd.reduce(np.diff(changes, prepend=0, append=size)))
+
+
 def leverage(parts: Floats) -> Floats:
     """Compute one factor per group, by which the delete-one-group jackknife multiplies the squared sum of the group.
 

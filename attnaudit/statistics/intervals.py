@@ -24,6 +24,7 @@ from attnaudit.statistics.groups import (
     leverage,
     mean_error,
     narrow_interval_warning,
+    rows_without_copies,
 )
 from attnaudit.statistics.interval_estimate import (
     IntervalEstimate,
@@ -281,7 +282,8 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
 
     First, the method computes an interval for the share of values below the median, by Student's t. Then, it returns
     the quantiles of the values at the two ends of this interval, rounded outwards to observed values. The standard
-    error of the share is estimated over groups. It is never smaller than it would be for independent instances.
+    error of the share is estimated over groups. It is never smaller than it would be for independent instances, of
+    which copies count once (see `rows_without_copies`).
 
     Args:
         values: (n_all,) values.
@@ -303,7 +305,8 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     # share at one half, but can make its error too small. Therefore, the error is the largest of four: those of the
     # three counts, and the error of independent rows.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
-    error = max(0.5 / float(np.sqrt(size)), *(mean_error(share.astype(np.float64), groups) for share in shares))
+    independent = 0.5 / float(np.sqrt(rows_without_copies(values, groups)))
+    error = max(independent, *(mean_error(share.astype(np.float64), groups) for share in shares))
     freedom = max(1.0, groups.effective - 1)
 
     def interval_at(level: float) -> Interval:
@@ -324,10 +327,10 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a proportion by Wilson's method (Wilson 1927), with Student's t.
 
-    The method needs the number of independent observations. This number is p (1 - p) / error², but at most n. Here, p
-    is the proportion, and error is its standard error over groups. If fewer than 10 groups contain the rarer value, the
-    similarity of the instances within a group cannot be estimated. The number is then at most the effective number of
-    groups.
+    The method needs the number of independent observations. This number is p (1 - p) / error², but at most n, in which
+    copies count once (see `rows_without_copies`). Here, p is the proportion, and error is its standard error over
+    groups. If fewer than 10 groups contain the rarer value, the similarity of the instances within a group cannot be
+    estimated. The number is then at most the effective number of groups.
 
     Args:
         values: (n_all,) zeros and ones.
@@ -339,12 +342,11 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     """
     if len(groups) < 2:
         return None
-    size = len(groups.rows)
     share = float(values[groups.rows].mean())
     effective = groups.effective
     if 0 < share < 1:
-        estimate = mean_error(values, groups) ** 2
-        effective = min(float(size), share * (1 - share) / estimate) if estimate > 0 else float(size)
+        size, estimate = rows_without_copies(values, groups), mean_error(values, groups) ** 2
+        effective = min(size, share * (1 - share) / estimate) if estimate > 0 else size
         rarer = values if share <= 0.5 else 1 - values
         if np.count_nonzero(groups.sums(rarer[:, None])) < FEW_GROUPS:
             effective = min(effective, groups.effective)
