@@ -131,6 +131,14 @@ class Measurements:
         """
         return self.groups(chosen)
 
+    def content(self, row: int) -> Hashable:
+        """Return what the model reads of an instance. It is the same for instances that repeat each other.
+
+        Ids, labels and sources are left out.
+        """
+        one = self.instances[row]
+        return (one.query, one.file_sha256, one.passages, one.answer, one.position, *self.tokens[row])
+
     def different(self, chosen: NDArray[np.bool_], most: int) -> int:
         """Count the different instances among some of the instances, up to `most`. Repeated texts count once.
 
@@ -146,7 +154,7 @@ class Measurements:
         sourced = False
         for row in map(int, np.flatnonzero(chosen)):  # a list of them would have every row
             one = self.instances[row]
-            content = (one.query, one.file_sha256, one.passages, one.answer, one.position, *self.tokens[row])
+            content = self.content(row)
             contents.add(content)
             # Instances without a source are in the same group exactly if the model reads the same tokens. The target
             # can still differ.

@@ -6,7 +6,7 @@ Source: Tutek & Šnajder 2020, §3.4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,14 +91,18 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 class Retained(StatefulMeasure):
     """Cluster the embeddings and the hidden states of all occurrences of the chosen words.
 
-    The tables have one entry for each of the N occurrences of the chosen words:
+    If the data contain the same text several times, its occurrences count once: the words and the numbers of clusters
+    are chosen from the first copy, and the clusters are fitted to it. The other copies have its clusters.
+
+    The tables have one entry for each of the N occurrences of the chosen words, including copies:
 
     * `.embeddings`: (N,) cluster of the embedding.
     * `.states`: (N,) cluster of the hidden state.
     * `.instances`: (N,) index of the instance.
+    * `.first`: (N,) index of the entry of the first copy; the entry's own index if it is the first.
 
-    The tables are empty if the chosen words have fewer than 100 occurrences, or if fewer than two words are chosen. The
-    fact `.sizes` gives the numbers of occurrences, words and clusters.
+    The tables are empty if the chosen words have fewer than 100 occurrences without copies, or if fewer than two words
+    are chosen. The fact `.sizes` gives the numbers of occurrences without copies, words and clusters.
     """
 
     keeps_rows = False
@@ -145,19 +149,44 @@ class Retained(StatefulMeasure):
                 for some, of_rows in blocks(len(counts), counts)
             ]
         )
-        chosen = np.isin(ids, choose_words(ids, self.argument, seed=measurements.seed))
-        occurrences, words = int(chosen.sum()), len(np.unique(ids[chosen]))
+        first = self._first_copies(measurements, instances)
+        is_first = first == np.arange(len(first))
+        chosen = np.isin(ids, choose_words(ids[is_first], self.argument, seed=measurements.seed))
+        counted = chosen & is_first
+        occurrences, words = int(counted.sum()), len(np.unique(ids[counted]))
         sides: list[Integers] = [np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)]
         clusters = clusters_for(occurrences, words)
         if occurrences >= FEWEST_OCCURRENCES and words >= 2:
             for side in (0, 1):
-                points = stored[1 + side].values().astype(np.float32, copy=False)[chosen]
+                points = stored[1 + side].values().astype(np.float32, copy=False)[counted]
                 seed = keyed_integer(measurements.seed, self.name, ("embeddings", "states")[side])
-                sides[side] = quantised(points, clusters, seed=seed)
+                labels = np.zeros(len(ids), dtype=np.int64)
+                labels[counted] = quantised(points, clusters, seed=seed)
+                sides[side] = labels[first[chosen]]
         else:
             chosen = np.zeros_like(chosen)
         measurements.tables[f"{self.name}.embeddings"], measurements.tables[f"{self.name}.states"] = sides
         measurements.tables[f"{self.name}.instances"] = instances[chosen]
+        measurements.tables[f"{self.name}.first"] = (np.cumsum(chosen) - 1)[first[chosen]]
         measurements.facts[f"{self.name}.sizes"] = (
             f"{occurrences:,} occurrences of {words:,} words in {clusters:,} clusters"
         )
+
+    def _first_copies(self, measurements: Measurements, instances: Integers) -> Integers:
+        """Return, for each stored occurrence, the index of the first occurrence of which it is a copy, or its own.
+
+        A copy is the same position of an instance with the same content.
+
+        Args:
+            measurements: The measurements.
+            instances: (N,) index of the instance of each stored occurrence, in ascending order.
+        """
+        positions = self._sampled(measurements.seed) - self._offsets[instances]
+        first = np.arange(len(instances))
+        entries: dict[Hashable, dict[int, int]] = {}  # content -> position -> the first occurrence
+        starts = np.flatnonzero(np.diff(instances, prepend=-1))
+        for start, end in zip(starts.tolist(), np.append(starts[1:], len(instances)).tolist(), strict=True):
+            known = entries.setdefault(measurements.content(int(instances[start])), {})
+            for entry, position in enumerate(positions[start:end].tolist(), start):
+                first[entry] = known.setdefault(position, entry)
+        return first

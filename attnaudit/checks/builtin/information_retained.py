@@ -33,8 +33,8 @@ class InformationRetained(Check):
 
     Up to 50,000 occurrences of up to 1,000 words are used. Mini-batch k-means clusters their embeddings and,
     separately, their states. The number of clusters is ⌊√occurrences⌋, but at most 1,000. The paper uses 1,000 clusters
-    for a million occurrences. The interval is computed from subsamples, each with half of the sources. They keep the
-    clusters of the whole sample.
+    for a million occurrences. A text that occurs several times in the data counts once. The interval is computed from
+    subsamples, each with half of the sources. They keep the clusters of the whole sample.
 
     The value is undefined with fewer than 100 occurrences, or if all embeddings fall into one cluster.
 
@@ -82,6 +82,7 @@ class InformationRetained(Check):
         embeddings = measurements.table(f"{name}.embeddings").astype(np.int64)
         states = measurements.table(f"{name}.states").astype(np.int64)
         instances = measurements.table(f"{name}.instances").astype(np.int64)
+        first = measurements.table(f"{name}.first").astype(np.int64)
         defined = filled(len(measurements), False, np.bool_)
         defined[instances] = True
         absent = int((~defined).sum())
@@ -95,22 +96,24 @@ class InformationRetained(Check):
         if not len(embeddings):
             return replace(evidence, note="undefined: too few occurrences to cluster")
         generator = self.generator(measurements, "null")
-        information, null, entropy = information_and_null(embeddings, states, SHUFFLES, generator)
+        order = np.argsort(instances, kind="stable")
+        starts = np.searchsorted(instances[order], np.arange(len(measurements) + 1))
+        counted = np.flatnonzero(first == np.arange(len(first)))  # copies count once
+        information, null, entropy = information_and_null(embeddings[counted], states[counted], SHUFFLES, generator)
         if entropy - null <= 1e-9:
             return replace(evidence, note="undefined: all embeddings fall into one cluster")
         value = (information - null) / (entropy - null)
-        order = np.argsort(instances, kind="stable")
-        starts = np.searchsorted(instances[order], np.arange(len(measurements) + 1))
 
         def value_of_sample(sample: Integers) -> float:
-            rows = np.concatenate([order[starts[i] : starts[i + 1]] for i in np.sort(sample)])
+            rows = first[np.concatenate([order[starts[i] : starts[i + 1]] for i in np.sort(sample)])]
+            rows = rows[np.sort(np.unique(rows, return_index=True)[1])]
             observed, chance, largest = information_and_null(
                 embeddings[rows], states[rows], SUBSAMPLE_SHUFFLES, generator
             )
             return (observed - chance) / (largest - chance) if largest - chance > 1e-9 else float("nan")
 
         by_chance = [
-            information_and_null(embeddings, generator.permutation(states), 0, generator)[0]
+            information_and_null(embeddings[counted], generator.permutation(states[counted]), 0, generator)[0]
             for _ in range(REFERENCE_SHUFFLES)
         ]
         return replace(
@@ -129,9 +132,9 @@ class InformationRetained(Check):
                     name="floor",
                     value=float((np.quantile(by_chance, 0.95) - null) / (entropy - null)),
                     meaning=f"95th percentile over {REFERENCE_SHUFFLES} shuffles of the states",
-                    n=len(embeddings),
+                    n=len(counted),
                 ),
-                Reference(name="maximum", value=1.0, meaning="the state determines the embedding", n=len(embeddings)),
+                Reference(name="maximum", value=1.0, meaning="the state determines the embedding", n=len(counted)),
             ),
             details={
                 **evidence.details,

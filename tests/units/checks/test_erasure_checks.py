@@ -181,10 +181,11 @@ def test_conicity_has_orthogonal_states_as_floor():
     assert record.worst[0].value == m.scalars["conicity"].max()
 
 
-def occurrences(m, embeddings, states):
+def occurrences(m, embeddings, states, first=None):
     m.tables["retained.frequent.embeddings"] = np.asarray(embeddings, dtype=np.int64)
     m.tables["retained.frequent.states"] = np.asarray(states, dtype=np.int64)
     m.tables["retained.frequent.instances"] = np.arange(len(embeddings)) % len(m)
+    m.tables["retained.frequent.first"] = np.arange(len(embeddings)) if first is None else first
     m.facts["retained.frequent.sizes"] = "some"
     return m
 
@@ -205,6 +206,23 @@ def test_information_retained_is_corrected_for_chance():
     assert record.value == pytest.approx((information - null) / (entropy - null))
     assert record.verdict == "pass"
     assert record.interval.low < record.value < record.interval.high
+
+
+def test_copies_of_occurrences_do_not_change_the_information_retained():
+    random = np.random.default_rng(2)
+    e = random.integers(0, 12, 900)
+    noisy = np.where(random.random(900) < 0.5, e, random.integers(0, 12, 900))
+    check = checks.InformationRetained(at_least=0.05)
+    once = check.judge(occurrences(measured(60), e, noisy))
+    # The 60 copies of each instance follow the last of the 60 instances, with the same sources.
+    m = measured(120)
+    m.sources = [f"source {row % 60:04d}" for row in range(120)]
+    again = occurrences(m, np.tile(e, 2), np.tile(noisy, 2), first=np.tile(np.arange(900), 2))
+    again.tables["retained.frequent.instances"] = np.concatenate([np.arange(900) % 60, 60 + np.arange(900) % 60])
+    again = check.judge(again)
+    assert (again.value, again.n_defined) == (once.value, 120)
+    assert [one.n for one in again.references] == [900, 900]
+    assert (again.interval.low, again.interval.high) == pytest.approx((once.interval.low, once.interval.high), abs=0.01)
 
 
 @pytest.mark.parametrize(("states", "value"), [(lambda e, r: e, 1.0), (lambda e, r: r.permutation(e), 0.0)])

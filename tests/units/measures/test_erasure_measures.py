@@ -16,6 +16,7 @@ from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
 from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
+from attnaudit.checks import InformationRetained
 from attnaudit.engine.batches.attention_view import AttentionView
 from attnaudit.engine.batches.batch import Batch
 from attnaudit.engine.measurements import Measurements
@@ -346,6 +347,41 @@ def test_occurrences_belong_to_their_instances_for_any_batch_size(words: str) ->
     for token, cluster in zip(" ".join(MANY).split(), whole.table(f"retained.{words}.embeddings"), strict=True):
         by_word.setdefault(token, set()).add(int(cluster))
     assert {len(clusters) for clusters in by_word.values()} == {1}
+
+
+@pytest.mark.parametrize("most", [50_000, 500])
+def test_occurrences_of_a_repeated_text_count_once(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr("attnaudit.measures.quantised_states.MOST_OCCURRENCES", most)
+    repeated = measured(adapter(), ["retained.frequent"], [text for text in MANY for _ in range(3)])
+    first = repeated.table("retained.frequent.first").astype(int)
+    instances = repeated.table("retained.frequent.instances").astype(int)
+    counted = np.unique(first)
+    assert (instances[first] // 3 == instances // 3).all()
+    assert (first[counted] == counted).all()
+    for side in ("embeddings", "states"):
+        clusters = repeated.table(f"retained.frequent.{side}")
+        np.testing.assert_array_equal(clusters, clusters[first])
+    assert repeated.facts["retained.frequent.sizes"].startswith(f"{len(counted)} occurrences of 15 words")
+    if most == 50_000:
+        once = measured(adapter(), ["retained.frequent"], MANY)
+        assert once.facts == repeated.facts
+        np.testing.assert_array_equal(once.table("retained.frequent.first"), np.arange(720))
+        for side in ("embeddings", "states"):
+            clusters = repeated.table(f"retained.frequent.{side}")
+            np.testing.assert_array_equal(once.table(f"retained.frequent.{side}"), clusters[counted])
+    else:
+        assert len(first) == 500 > len(counted) > 350
+
+
+@pytest.mark.parametrize("copies", [2, 8])
+def test_repeated_texts_do_not_change_the_information_retained(copies: int) -> None:
+    check = InformationRetained(at_least=0.5)
+    once = check.judge(measured(adapter(), ["retained.frequent"], MANY))
+    again = check.judge(measured(adapter(), ["retained.frequent"], [text for text in MANY for _ in range(copies)]))
+    assert (again.value, again.verdict, again.n_defined) == (once.value, once.verdict, 60 * copies)
+    assert once.interval is not None
+    assert again.interval is not None
+    assert (again.interval.low, again.interval.high) == (once.interval.low, once.interval.high)
 
 
 def test_too_few_occurrences_give_empty_tables() -> None:

@@ -52,7 +52,9 @@ PLAN = ShardPlan(
     torch="0",
 )
 NEEDS = ("uniform", "ranked_hidden", "retained.frequent")
-ROWS = dataset([" ".join(WORDS[1 + (i * k) % (len(WORDS) - 1)] for k in range(1, 3 + i % 5)) for i in range(600)])
+ROWS = dataset(
+    [" ".join(WORDS[1 + (i * k + i // 15) % (len(WORDS) - 1)] for k in range(1, 3 + i % 5)) for i in range(600)]
+)
 
 
 def runner(folder: Path, executor: Executor | None = None, plan: ShardPlan = PLAN) -> StoredShardRunner:
