@@ -12,12 +12,53 @@ from attnaudit.errors import ReportError, did_you_mean, nearest
 from attnaudit.formatting import one_line
 
 
+class StoreOnce(argparse.Action):
+    """Store the value of an argument. An option whose action this is may be given only once.
+
+    argparse itself would keep the last value and silently drop the others. `CommandParser` has this action as its
+    default action.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value.
+
+        Raises:
+            argparse.ArgumentError: The option was given before on the same command line.
+        """
+        given: set[str] = getattr(parser, "given", set())
+        if self.option_strings and self.dest in given:
+            former = _shown(getattr(namespace, self.dest, None))
+            raise argparse.ArgumentError(
+                self, f"this option is given twice, as {former} and as {_shown(values)}. Give it once."
+            )
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def _shown(value: Any) -> str:
+    return (" ".join(map(str, value)) or "nothing") if isinstance(value, list) else str(value)
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors suggest similar commands or options, and do not list all options.
 
     argparse itself looks for missing options before unknown ones. If a required option is mistyped, it would therefore
     report the option as missing, and not suggest the correct name.
+
+    An option with one value may be given only once (see `StoreOnce`).
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.given: set[str] = set()
+        super().__init__(*args, **options)
+        for name in (None, "store"):
+            self.register("action", name, StoreOnce)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -28,6 +69,7 @@ class CommandParser(argparse.ArgumentParser):
             SystemExit: A command or an option is unknown, or argparse refuses a word.
         """
         words = list(args or ())
+        self.given = set()
         commands = self._commands()
         if commands:
             first = next((word for word in words if not word.startswith("-")), None)

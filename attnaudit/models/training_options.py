@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from attnaudit.command_parser import decimal_number, whole_number
+from attnaudit.command_parser import StoreOnce, decimal_number, whole_number
 from attnaudit.models.base_encoders import PACKAGES
 
 #: Names of the options that are fields of `Architecture`. The options --residual and --concat set "states".
@@ -84,16 +84,20 @@ FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
 }
 
 
-class _StoreAndRecord(argparse.Action):
+class _StoreAndRecord(StoreOnce):
     """Store the value of an option, and add the name of the option to `given`.
 
     Options that are not in `given` have their default values, which depend on --base.
     """
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
     ) -> None:
-        setattr(namespace, self.dest, values)
+        super().__call__(parser, namespace, values, option_string)
         namespace.given = {*namespace.given, self.dest}
 
 

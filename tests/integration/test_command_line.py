@@ -13,7 +13,8 @@ import jsonschema
 import pytest
 
 from attnaudit import cli
-from attnaudit.commands import schema_command
+from attnaudit.command_parser import CommandParser
+from attnaudit.commands import schema_command, verify_command
 from attnaudit.report import audit_schema
 from attnaudit.run import RunFolder
 from attnaudit.run.finish_run import RunContext, begin_run, current_time
@@ -290,6 +291,54 @@ def test_a_wrong_name_is_one_line_with_the_right_one(
     assert message in line
     assert "--help` shows what is expected." in line
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "verify --model m --seed 3 --seed 0",
+            "verify: error: argument --seed: this option is given twice, as 3 and as 0",
+        ),
+        ("verify --policy=a.toml --policy=b.toml", "argument --policy: this option is given twice, as a.toml and as b"),
+        (
+            "plan --poli a.toml --policy a.toml",
+            "argument --policy: this option is given twice, as a.toml and as a.toml",
+        ),
+        ("stability --model a --model=b", "argument --model: this option is given twice, as a and as b. Give it once."),
+        ("stability --model a --data A --data B", "argument --data: this option is given twice, as A and as B"),
+        (
+            "stability --model a --batch-tokens 2 3 --batch-tokens",
+            "--batch-tokens: this option is given twice, as 2 3 and",
+        ),
+        ("stability --model a --unit words --unit tokens", "argument --unit: this option is given twice"),
+        ("measure --policy p --shard 1/2 --out a --out b", "argument --out: this option is given twice, as a and as b"),
+        (
+            "train --data a --out b --epochs 2 --epochs 3",
+            "argument --epochs: this option is given twice, as 2 and as 3",
+        ),
+        ("evidence run --subject a --out b --out c", "argument --out: this option is given twice"),
+        ("baseline accept r --out b --out c", "baseline accept: error: argument --out: this option is given twice"),
+        ("reproduce p --seeds 2 --seeds 3", "argument --seeds: this option is given twice, as 2 and as 3"),
+    ],
+)
+def test_an_option_with_one_value_may_be_given_once(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_flags_and_repeatable_options_may_be_repeated() -> None:
+    parser = CommandParser()
+    verify_command.add_arguments(parser)
+    words = ["--model=a", "--model=b", "--allow-sample", "--allow-sample", "--seed=3", "runs"]
+    for _ in range(2):  # nothing is left of an earlier command line
+        options = parser.parse_args(words)
+        assert (options.model, options.allow_sample, options.seed, options.folder) == (["a", "b"], True, 3, "runs")
 
 
 def test_the_beginning_of_an_option_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
