@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import pickle
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import DataError
-from attnaudit.input_files.file_contents import contents_of, place
+from attnaudit.input_files.file_contents import LARGEST_FILE, contents_of, place
 from attnaudit.instances import Instance
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _read_npy(content: bytes, at: str) -> dict[str, Any]:
 
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # the parser of the header raises errors of many types
         if "allow_pickle" in str(error):
             raise DataError(
                 f"{at} contains Python objects, which could run code and are therefore not read. Expected numbers. "
@@ -142,7 +141,7 @@ def _read_safetensors(content: bytes, at: str) -> dict[str, Any]:
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         if NAMES in metadata:
             entries[NAMES] = json.loads(metadata[NAMES])
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+    except (safetensors.SafetensorError, ValueError, KeyError, RecursionError) as error:
         raise _unreadable(at, ".safetensors", "safetensors.torch.save_file", error) from error
     return entries
 
@@ -152,7 +151,7 @@ def _read_pt(content: bytes, at: str) -> dict[str, Any]:
 
     try:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged file raises errors of many types
         raise DataError(
             f"{at} is not a .pt file with only tensors, numbers and text. Other Python objects could run code and are "
             "therefore not read. Write it with torch.save(tensor, path), or with a dict of tensors."
@@ -179,16 +178,18 @@ def _numbers(value: object, at: str, name: str) -> Tensor:
     """Return a tensor of finite numbers as float32.
 
     Raises:
-        DataError: The value is not a dense tensor of real numbers, or a number is NaN or infinite.
+        DataError: The value is not a dense tensor of real numbers, it is larger than a file may be, or a number is NaN
+            or infinite.
     """
     import torch
 
     if not isinstance(value, torch.Tensor):
         raise DataError(f"{at}: '{name}' is of the type {type(value).__name__}, expected a tensor of numbers.")
-    if value.layout != torch.strided or value.is_complex() or value.is_quantized:
-        raise DataError(
-            f"{at}: '{name}' is a {value.layout} tensor of {value.dtype}, expected a dense tensor of numbers."
-        )
+    if not _is_dense(value) or value.is_complex() or value.is_quantized:
+        kind = "nested" if value.is_nested else "meta" if value.is_meta else value.layout
+        raise DataError(f"{at}: '{name}' is a {kind} tensor of {value.dtype}, expected a dense tensor of numbers.")
+    if value.numel() > LARGEST_FILE:  # a few stored numbers can stand for many, as after expand()
+        raise DataError(f"{at}: '{name}' has {value.numel():,} numbers, expected at most {LARGEST_FILE:,}.")
     numbers = value.detach().to(torch.float32)
     invalid = ~numbers.isfinite()
     if bool(invalid.any()):
@@ -201,6 +202,13 @@ def _numbers(value: object, at: str, name: str) -> Tensor:
     return numbers
 
 
+def _is_dense(value: Tensor) -> bool:
+    """Return whether all numbers of a tensor are in memory, and are not those of several nested tensors."""
+    import torch
+
+    return value.layout == torch.strided and not value.is_meta and not value.is_nested
+
+
 def _rate(value: object, at: str) -> int | None:
     """Return the number of samples per second.
 
@@ -211,8 +219,11 @@ def _rate(value: object, at: str) -> int | None:
         return None
     import torch
 
-    number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 1 or number != int(number):
+    number: Any = value
+    if isinstance(value, torch.Tensor) and _is_dense(value) and value.numel() == 1:
+        number = value.item()
+    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    if isinstance(number, bool) or not whole or number < 1:
         raise DataError(f"{at}: '{RATE}' is {value!r}, expected a positive whole number of samples per second.")
     return int(number)
 

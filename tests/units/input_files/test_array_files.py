@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 from attnaudit.errors import DataError
 from attnaudit.input_files import file_contents, read_array
+from attnaudit.input_files.array_files import parse_array
 from attnaudit.input_files.named_file import find_file
 from attnaudit.instances import Instance
 
@@ -126,13 +128,24 @@ def test_invalid_arrays(tmp_path: Path, array: np.ndarray[Any, Any], parts: tupl
         ({"features": [[1.0]]}, ("'features' is of the type list",)),
         ({"features": FEATURES.to_sparse()}, ("sparse", "expected a dense tensor")),
         ({"features": FEATURES.to(torch.complex64)}, ("complex64", "expected a dense tensor")),
+        ({"features": torch.empty(3, 4, device="meta")}, ("'features' is a meta tensor", "expected a dense tensor")),
+        ({"features": torch.zeros(()).expand(2**20, 2**20)}, ("1,099,511,627,776 numbers", "expected at most")),
         ({"features": FEATURES, "sampling_rate": 0.5}, ("'sampling_rate' is 0.5", "expected a positive whole number")),
+        ({"features": FEATURES, "sampling_rate": math.inf}, ("'sampling_rate' is inf", "expected a positive whole")),
+        ({"features": FEATURES, "sampling_rate": torch.tensor(math.inf)}, ("'sampling_rate' is tensor(inf)",)),
+        ({"features": FEATURES, "sampling_rate": torch.empty(1, device="meta")}, ("'sampling_rate' is tensor(",)),
         (3.5, ("float",)),
     ],
 )
 def test_invalid_entries(tmp_path: Path, entries: object, parts: tuple[str, ...]) -> None:
     torch.save(entries, tmp_path / "bag.pt")
     refused(tmp_path / "bag.pt", *parts)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors(tmp_path: Path) -> None:
+    torch.save(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), tmp_path / "bag.pt")
+    refused(tmp_path / "bag.pt", "'features' is a nested tensor", "expected a dense tensor")
 
 
 def test_a_waveform_is_not_a_bag(tmp_path: Path) -> None:
@@ -163,6 +176,36 @@ def test_truncated_files(tmp_path: Path, kept: float) -> None:
         (tmp_path / name).write_bytes(content[: int(kept * len(content))])
         refused(tmp_path / name)
     refused(tmp_path / "archive.npy", "an .npz archive")
+
+
+@pytest.mark.parametrize("shape", ["(5,, ", "(1000000000000,)", "(5,) + (5,)", "5,)"])
+def test_damaged_headers(tmp_path: Path, shape: str) -> None:
+    np.save(tmp_path / "bag.npy", np.zeros((100, 4)))
+    content = (tmp_path / "bag.npy").read_bytes()
+    damaged = content[:128].replace(b"(100, 4)", shape.encode())
+    (tmp_path / "bag.npy").write_bytes(damaged[:127].ljust(127)[:127] + b"\n" + content[128:])
+    refused(tmp_path / "bag.npy", "not a readable .npy file", "Write it with numpy.save")
+
+
+@pytest.mark.filterwarnings("ignore")  # numpy and torch warn about some of these files
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".pt"])
+def test_damaged_files_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
+    np.save(tmp_path / "bag.npy", FEATURES.numpy())
+    save_safetensors({"features": FEATURES}, tmp_path / "bag.safetensors")
+    torch.save(PLACES | {"names": ["a", "b", "c"]}, tmp_path / "bag.pt", _use_new_zipfile_serialization=False)
+    content = (tmp_path / f"bag{suffix}").read_bytes()
+    random = np.random.default_rng(0)
+    messages = []
+    for _ in range(300):
+        damaged = bytearray(content)
+        for place in random.integers(0, len(content), 2):
+            damaged[place] = random.choice(list(b"(){}[],'019 -e\x00\xff"))
+        try:
+            parse_array(bytes(damaged), tmp_path / f"bag{suffix}", "rows.csv:2")
+        except DataError as error:
+            messages.append(str(error))
+    assert messages
+    assert all(message.startswith(f"rows.csv:2: {tmp_path}") for message in messages)
 
 
 def test_names_that_are_not_json(tmp_path: Path) -> None:
