@@ -71,7 +71,8 @@ def read_array(instance: Instance) -> UnitArray:
 
 
 def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
-    """Convert the contents of an array file (see `read_array`). The array may also be a waveform (n,) of n samples.
+    """Convert the contents of an array file (see `read_array`). The array may also be a waveform (n,) of n
+    samples. Its samples must be floating-point numbers, because the scale of integers is unknown.
 
     Args:
         content: The contents.
@@ -89,7 +90,7 @@ def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
     if len(tensors) != 1:
         found = ", ".join(map(repr, list(entries)[:8])) or "none"
         raise DataError(f"{at} has the entries {found}; expected a tensor '{FEATURES}', or a single tensor.")
-    features = _numbers(entries[tensors[0]], at, tensors[0])
+    features = _numbers(entries[tensors[0]], at, tensors[0], of_waveform=True)
     if features.dim() < 1:
         raise DataError(
             f"{at}: the array is a single number; expected shape (n, d), with one row of d features for each of n "
@@ -127,6 +128,8 @@ def _read_npy(content: bytes, at: str) -> dict[str, Any]:
         raise DataError(f"{at} is an .npz archive. Expected one array: write it with numpy.save.")
     if array.dtype.kind not in "biuf":
         raise DataError(f"{at} contains {array.dtype}, expected numbers. Convert the array to float32.")
+    if array.ndim == 1 and array.dtype.kind != "f":
+        raise _without_scale(at, str(array.dtype))
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which `_numbers` reports
         return {FEATURES: torch.from_numpy(np.array(array, dtype=np.float32, order="C"))}
 
@@ -174,12 +177,26 @@ def _unreadable(at: str, suffix: str, writer: str, error: Exception) -> DataErro
     return DataError(f"{at} is not a readable {suffix} file: {first}. Write it with {writer}.")
 
 
-def _numbers(value: object, at: str, name: str) -> Tensor:
+def _without_scale(at: str, dtype: str) -> DataError:
+    return DataError(
+        f"{at}: the array is a waveform of {dtype}, so the scale of its samples is unknown. Expected floating-point "
+        "samples from -1 to 1. Divide the samples by the largest possible one, such as "
+        "(samples / 32768).astype('float32') for samples of 16 bits, and save the array again."
+    )
+
+
+def _numbers(value: object, at: str, name: str, *, of_waveform: bool = False) -> Tensor:
     """Return a tensor of finite numbers as float32.
 
+    Args:
+        value: The tensor.
+        at: The row and the file, for messages.
+        name: The name of the entry, for messages.
+        of_waveform: Whether a tensor with one dimension is a waveform.
+
     Raises:
-        DataError: The value is not a dense tensor of real numbers, it is larger than a file may be, or a number is NaN
-            or infinite.
+        DataError: The value is not a dense tensor of real numbers, it is larger than a file may be, a number is NaN or
+            infinite, or it is a waveform of integers or of truth values.
     """
     import torch
 
@@ -188,6 +205,8 @@ def _numbers(value: object, at: str, name: str) -> Tensor:
     if not _is_dense(value) or value.is_complex() or value.is_quantized:
         kind = "nested" if value.is_nested else "meta" if value.is_meta else value.layout
         raise DataError(f"{at}: '{name}' is a {kind} tensor of {value.dtype}, expected a dense tensor of numbers.")
+    if of_waveform and value.dim() == 1 and not value.is_floating_point():
+        raise _without_scale(at, str(value.dtype).removeprefix("torch."))
     if value.numel() > LARGEST_FILE:  # a few stored numbers can stand for many, as after expand()
         raise DataError(f"{at}: '{name}' has {value.numel():,} numbers, expected at most {LARGEST_FILE:,}.")
     numbers = value.detach().to(torch.float32)

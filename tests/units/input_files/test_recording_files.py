@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from attnaudit.errors import DataError
 from attnaudit.input_files import Recording, read_recording
@@ -70,6 +71,19 @@ def test_waveforms_and_spectrograms_in_arrays(tmp_path: Path) -> None:
     torch.save({"features": torch.zeros(3, 5), "sampling_rate": 16000}, tmp_path / "a.pt")
     spectrogram = read(tmp_path / "a.pt")
     assert (tuple(spectrogram.values.shape), spectrogram.rate) == ((3, 5), 16000)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "bool"])
+def test_waveforms_of_integers_are_refused_because_their_scale_is_unknown(tmp_path: Path, dtype: str) -> None:
+    samples = np.array([0, 1, 1, 0]).astype(dtype)
+    np.save(tmp_path / "a.npy", samples)
+    torch.save({"features": torch.from_numpy(samples), "sampling_rate": 16000}, tmp_path / "a.pt")
+    save_file({"features": torch.from_numpy(samples)}, tmp_path / "a.safetensors")
+    for suffix in (".npy", ".pt", ".safetensors"):
+        with pytest.raises(DataError, match=rf"a\{suffix}: the array is a waveform of {dtype},.*/ 32768"):
+            read(tmp_path / f"a{suffix}")
+    np.save(tmp_path / "spectrogram.npy", samples.reshape(2, 2))
+    assert read(tmp_path / "spectrogram.npy").values.tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("content", [b"x", b"RIFF\x00\x00\x00\x00WAVE", b"RIFF" + b"\xff" * 60])
