@@ -26,7 +26,7 @@ STABLE, FLIPPED, CANNOT_RUN = 0, 1, 2
 SEEDS, BATCH_TOKENS, WORKERS = 5, (256, 16384), (2,)
 STATUS = (
     "Exit status: 0 if every run reached the same verdict on every gate; 1 if a verdict differs; 2 if an option is "
-    "invalid or the model cannot be audited."
+    "invalid, the model cannot be audited, or the runs audited different models or data."
 )
 
 
@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
     """Audit a model several times and print which verdicts differ.
 
     Returns:
-        The exit status: 0 if no verdict differs, 1 if one does, 2 if an option is invalid or the model cannot be
-        audited.
+        The exit status: 0 if no verdict differs, 1 if one does, 2 if an option is invalid, the model cannot be audited,
+        or the runs audited different models or data.
     """
     try:
         gates, variations = _measured(options)

@@ -2,7 +2,7 @@
 
 A verdict should not depend on how the numbers were computed. The seed decides which rearrangements, random orders and
 bootstrap samples are drawn, so a verdict may depend on it if the value is near the threshold. The batch size and the
-number of workers change only the rounding.
+number of workers change only the rounding. Runs can be compared only if they audited the same model on the same data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -22,9 +22,9 @@ from attnaudit.checks.policies.effective_policy import effective_policy_of_file
 from attnaudit.checks.policies.policy import Policy, sequential_checks
 from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import AuditError, CheckError
-from attnaudit.formatting import duration, plural
+from attnaudit.formatting import duration, listed, plural
 from attnaudit.progress import ProgressCallback
-from attnaudit.records import CheckRecord
+from attnaudit.records import CheckRecord, DataRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.run_choice import newest_run
@@ -33,7 +33,11 @@ from attnaudit.run.session import AuditSession
 
 Kind: TypeAlias = Literal["seed", "batch tokens", "workers"]
 KINDS: tuple[Kind, ...] = ("seed", "batch tokens", "workers")
-#: How many lines of pytest's output an error message shows if a run judged nothing.
+#: The kind of a variation -> its name in a sentence.
+VARIED: dict[Kind, str] = {"seed": "the seed", "batch tokens": "the batch size", "workers": "the number of workers"}
+#: The exit statuses of a run of pytest in which all gates passed, or in which a gate did not pass.
+JUDGED = (0, 1)
+#: How many lines of pytest's output an error message shows if a run failed for another reason than its verdicts.
 SHOWN_LINES = 15
 #: The test file and the conftest.py of the runs with workers. This conftest.py imports the user's conftest.py files,
 #: which may register models and data sets.
@@ -71,12 +75,27 @@ class Judged:
     """The verdict and the value of one gate in one run.
 
     Attributes:
-        verdict: The verdict; "none" if the run has none.
+        verdict: The verdict.
         value: The value; None if it is undefined.
     """
 
     verdict: str
     value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one run audited and found.
+
+    Attributes:
+        model_sha256: The hash of the model.
+        data: The data set.
+        judged: The id of each gate -> its verdict and value.
+    """
+
+    model_sha256: str
+    data: DataRecord
+    judged: Mapping[str, Judged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +182,8 @@ def measure_stability(
         The verdicts on each gate, in the order of the policy.
 
     Raises:
-        AuditError: The model or the data cannot be audited, the policy has no gate, or TMPDIR names a folder that
-            cannot be used.
+        AuditError: The model or the data cannot be audited or are not the same in all runs, a run of pytest failed
+            for another reason than its verdicts, the policy has no gate, or TMPDIR names a folder that cannot be used.
     """
     checks = sequential_checks(policy) if options.sequential else policy
     gates = [check for check in checks if check.severity == "gate"]
@@ -177,8 +196,8 @@ def measure_stability(
     return [
         GateStability(
             gate.id,
-            first[gate.id],
-            tuple((variation, judged[gate.id]) for variation, judged in zip(variations, others, strict=True)),
+            first.judged[gate.id],
+            tuple((variation, run.judged[gate.id]) for variation, run in zip(variations, others, strict=True)),
         )
         for gate in gates
     ]
@@ -191,16 +210,25 @@ def _runs(
     folder: Path,
     variations: Sequence[Variation],
     progress: ProgressCallback,
-) -> Iterator[dict[str, Judged]]:
-    """Yield what each run found on every gate, the first run first."""
+) -> Iterator[_Run]:
+    """Yield what each run audited and found, the first run first.
+
+    Raises:
+        AuditError: A run cannot be compared with the first one (see `measure_stability`).
+    """
     started = time.perf_counter()
     total = 1 + len(variations)
+    first: _Run | None = None
     progress(0, total, f"{plural(total, 'run')} to go")
     for done, variation in enumerate((None, *variations), start=1):
         if variation is not None and variation.kind == "workers":
-            yield _in_pytest(options, gates, policy_file, folder, variation.value)
+            run = _in_pytest(options, gates, policy_file, folder, variation.value)
         else:
-            yield _in_process(_varied(options, variation), gates, policy_file)
+            run = _in_process(_varied(options, variation), gates, policy_file)
+        first = first or run
+        if variation is not None:
+            _require_same(options, first, run, variation)
+        yield run
         left = (time.perf_counter() - started) / done * (total - done)
         note = f"run {done} of {total} done ({variation or 'first run'})"
         progress(done, total, f"{note}, about {duration(left)} left" if left else note)
@@ -214,7 +242,34 @@ def _varied(options: AuditOptions, variation: Variation | None) -> AuditOptions:
     return replace(options, batch_tokens=variation.value)
 
 
-def _in_process(options: AuditOptions, gates: Sequence[Check], policy_file: Path) -> dict[str, Judged]:
+def _require_same(options: AuditOptions, first: _Run, other: _Run, variation: Variation) -> None:
+    """Require that a run audited the same model and the same data as the first run.
+
+    The hash of a stream covers only its audited rows, and their number may depend on the run.
+
+    Raises:
+        AuditError: The model or the data differ.
+    """
+    fatal = (
+        f"The verdicts of these runs cannot be compared, because {VARIED[variation.kind]} is not their only difference."
+    )
+    if first.model_sha256 != other.model_sha256:
+        raise AuditError(
+            f"--model {options.models[0]}: the runs audited different models (sha256 {first.model_sha256[:12]} in the "
+            f"first run, {other.model_sha256[:12]} with {variation}). {fatal} Load the weights from a file, or set the "
+            "seed before they are drawn. Give the modules of the model the same attributes each time."
+        )
+    one, two = first.data, other.data
+    of_same_rows = "audited rows" not in (one.hashed, two.hashed) or one.audited == two.audited
+    if one.hashed == two.hashed and of_same_rows and one.sha256 != two.sha256:
+        raise AuditError(
+            f"--data {options.data[0]}: the runs audited different data (sha256 {one.sha256[:12]} in the first run, "
+            f"{two.sha256[:12]} with {variation}). {fatal} Do not change the data during the runs. If a function loads "
+            "them, let it return the same rows each time."
+        )
+
+
+def _in_process(options: AuditOptions, gates: Sequence[Check], policy_file: Path) -> _Run:
     """Judge the gates as a run of pytest without workers does."""
     (model,), (data,) = options.model_items(), options.data_items()
     folder = RunFolder(options.reports, f"seed{options.seed}")
@@ -225,16 +280,16 @@ def _in_process(options: AuditOptions, gates: Sequence[Check], policy_file: Path
     for gate in gates:
         session.declared.add(gate)
         session.request(model.id, data.id, gate.needs_under_reading())
-    return {gate.id: _judged(session.judge(gate, model.id, data.id)) for gate in gates}
+    judged = {gate.id: _judged(session.judge(gate, model.id, data.id)) for gate in gates}
+    (part,) = folder.read_parts()
+    return _Run(part.model.sha256, part.data, judged)
 
 
-def _in_pytest(
-    options: AuditOptions, gates: Sequence[Check], policy_file: Path, folder: Path, workers: int
-) -> dict[str, Judged]:
+def _in_pytest(options: AuditOptions, gates: Sequence[Check], policy_file: Path, folder: Path, workers: int) -> _Run:
     """Judge the gates in a run of pytest with workers.
 
     Raises:
-        AuditError: The run measured nothing.
+        AuditError: The run failed for another reason than its verdicts, or a gate has no verdict.
     """
     (folder / "test_policy.py").write_text(TEST_FILE.format(policy=str(policy_file.resolve())), encoding="utf-8")
     (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
@@ -255,10 +310,15 @@ def _in_pytest(
         run = read_run(newest_run(reports))
     except AuditError as error:
         raise AuditError(f"pytest -n {workers} wrote no run. {_last_lines(done)}") from error
-    if not run.checks:
-        raise AuditError(f"pytest -n {workers} judged nothing. {_last_lines(done)}")
-    by_id = {record.check: _judged(record) for record in run.checks}
-    return {gate.id: by_id.get(gate.id, Judged("none", None)) for gate in gates}
+    if run.problem or done.returncode not in JUDGED:
+        reason = run.problem or f"Its exit status is {done.returncode}."
+        raise AuditError(f"pytest -n {workers} failed. {reason} {_last_lines(done)}")
+    judged = {record.check: _judged(record) for record in run.checks}
+    open_gates = [gate.id for gate in gates if gate.id not in judged]
+    if open_gates:
+        raise AuditError(f"pytest -n {workers} gave no verdict on {listed(open_gates)}. {_last_lines(done)}")
+    (model,), (data,) = run.models, run.data
+    return _Run(model.sha256, data, judged)
 
 
 def _last_lines(done: subprocess.CompletedProcess[str]) -> str:

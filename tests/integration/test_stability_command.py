@@ -36,6 +36,37 @@ at_most = 0.5
 name = "UniformFragility"
 severity = "report"
 """
+#: Models and data that differ each time they are loaded, or in each worker.
+DIFFERENT = """
+import itertools, os, random
+
+LOADED = itertools.count()
+
+def with_bias(number):
+    adapter = tiny()
+    adapter.modules[2].bias.data.fill_(number)
+    return adapter
+
+@attnaudit.register_model("unseeded")
+def unseeded():
+    return with_bias(random.SystemRandom().random())
+
+@attnaudit.register_model("by_worker")
+def by_worker():
+    return with_bias({"gw1": 1.0}.get(os.environ.get("PYTEST_XDIST_WORKER"), 0.0))
+
+@attnaudit.register_model("ends_gw1")
+def ends_gw1():
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        os._exit(9)
+    return tiny()
+
+@attnaudit.register_dataset("growing")
+def growing():
+    import dataclasses
+    data = rows()
+    return dataclasses.replace(data, instances=data.instances[next(LOADED):])
+"""
 #: The words that the model of the project knows.
 TEXT = "film plot good bad dull bright actor scene joke story"
 #: A gate whose verdict differs with seed 1, and not with two workers.
@@ -74,6 +105,44 @@ def test_a_verdict_that_depends_on_the_seed_is_found(audited: AuditedProject) ->
     assert "run 5 of 5 done (batch tokens 20)" in done.err
     assert "left" in done.err
     assert not (audited.root / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "words"),
+    [
+        ("unseeded", "rows", "--model unseeded: the runs audited different models (sha256 "),
+        ("tiny", "growing", "--data growing: the runs audited different data (sha256 "),
+    ],
+)
+def test_runs_of_different_models_or_data_are_not_compared(
+    audited: AuditedProject, model: str, data: str, words: str
+) -> None:
+    audited.extend(DIFFERENT)
+    done = stability(audited, f"--model={model}", f"--data={data}", "--seeds", "2", "--batch-tokens", "--workers")
+    assert done.status == 2
+    assert words in done.err
+    assert "cannot be compared, because the seed is not their only difference." in done.err
+    assert "No verdict" not in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("unseeded", "pytest -n 2 failed. The model unseeded was not the same in all processes"),
+        ("by_worker", "pytest -n 2 failed. The model by_worker was not the same in all processes"),
+        ("ends_gw1", "pytest -n 2 gave no verdict on "),
+    ],
+)
+def test_a_run_with_workers_that_failed_is_not_compared(audited: AuditedProject, model: str, words: str) -> None:
+    audited.extend(DIFFERENT)
+    audited.extend(PARITY)
+    audited.write("policy.toml", POLICY.partition('\n[[check]]\nname = "UniformFragility"')[0])  # one gate per worker
+    words_of_command = (f"--model={model}", "--data=rows", "--policy=policy.toml", "--seeds=1")
+    done = audited.command("stability", *words_of_command, "--batch-tokens", "--workers", "2", timeout=300)
+    assert done.status == 2, done.out
+    assert words in done.err
+    assert "The end of its output:" in done.err
 
 
 @pytest.mark.slow
