@@ -14,6 +14,7 @@ from typing import cast
 
 import torch
 
+from attnaudit.adapters.loading import fingerprint
 from attnaudit.adapters.optional_methods import RetrainableAdapter
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.engine.batches.failures import refuse_not_finite
@@ -23,6 +24,9 @@ from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure,
 from attnaudit.metrics import jensen_shannon, total_variation
 from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining, parse
+
+#: If the weights on the tokens of every text differ by less than this, attention is uniform.
+_UNIFORM = 1e-4
 
 
 @measure(
@@ -43,8 +47,8 @@ class Retrained(StatefulMeasure):
     * `.attention`: the attention of the copy. The column exists only if the copy has the encoder of the model and
       trains its own attention.
 
-    If there is no copy, `.predicted`, `.tvd` and `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives
-    the reason.
+    The fact `.sha256` is the hash of the copy's parameters. If there is no copy, `.predicted`, `.tvd` and `.jsd` are
+    NaN, `.attention` is missing, and the fact `.refused` gives the reason.
     """
 
     uses_lengths = False
@@ -55,6 +59,7 @@ class Retrained(StatefulMeasure):
         self.retraining = argument
         #: The copy, or the reason why there is no copy; None until the first batch.
         self._copy: ModelAdapter | str | None = None
+        self._sha256 = ""
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
         """Run the copy on the batch, and compare it with the model. The first call trains the copy."""
@@ -85,6 +90,7 @@ class Retrained(StatefulMeasure):
                 f"{self.name}.jsd": jsd.masked_fill(view.lengths < 2, torch.nan),
             },
             tokens={f"{self.name}.attention": copy.attention} if self._trains_attention else {},
+            facts={f"{self.name}.sha256": self._sha256} if self._sha256 else {},
         )
 
     @property
@@ -95,7 +101,8 @@ class Retrained(StatefulMeasure):
         """Return the trained copy, on the model's device.
 
         Raises:
-            AuditError: The adapter cannot retrain the model as specified, or the copy has other classes.
+            AuditError: The adapter cannot retrain the model as specified, the copy has other classes, or it was not
+                retrained.
         """
         if "retrains" in request.lacking:
             raise AdapterError(
@@ -109,10 +116,30 @@ class Retrained(StatefulMeasure):
                 f"retrain(): the copy has the classes {copy.capabilities.classes}; expected those of the model, "
                 f"{classes}."
             )
+        if any(True for module in copy.modules for _ in module.parameters()):
+            self._sha256 = fingerprint(copy)[0]
+        if copy is view.adapter or (self._sha256 == fingerprint(view.adapter)[0] and not self._may_be_equal(view)):
+            raise AdapterError(
+                f"retrain(): {self.retraining.description} has the same parameters as the audited model, so it was not "
+                "retrained. The method must train a new model from random values, with the seed of the audited model "
+                "plus retraining.seed. If the result of training does not depend on a seed, leave this check out."
+            )
         for module in copy.modules:
             module.eval().to(view.device).requires_grad_(False)
         view.pass_counts["models_trained"] += 1
         return copy
+
+    def _may_be_equal(self, view: AttentionView) -> bool:
+        """Return whether the copy and the model may have equal parameters, because both were trained in the same way.
+
+        This is so if the copy has the seed of the model and learns its attention, or if the attention of both is
+        uniform.
+        """
+        if self.retraining.seed or self.retraining.attention not in ("learned", "uniform"):
+            return False
+        highest = view.attention.masked_fill(~view.real, -torch.inf).amax(-1)
+        lowest = view.attention.masked_fill(~view.real, torch.inf).amin(-1)
+        return self.retraining.attention == "learned" or bool((highest - lowest < _UNIFORM).all())
 
     def _progress(self, view: AttentionView) -> ProgressCallback | None:
         """Return a callback that reports the progress of training as progress of the audit, if there is one."""

@@ -97,15 +97,30 @@ class RetrainingCheck(Check):
         )
 
     def require_trained(self, measurements: Measurements) -> None:
-        """Require that every copy was trained.
+        """Require that every copy was trained, and that other seeds gave other copies.
 
         Raises:
-            CheckError: A copy could not be trained. The message gives the reason.
+            CheckError: A copy could not be trained, or two copies of the same kind have the same parameters. The
+                message gives the reason.
         """
         for need in self.needs():
             reason = measurements.facts.get(f"{need}.refused")
             if reason is not None:
                 raise CheckError(f"{self.name_in_errors} on {measurements.model}: {reason}")
+        trained: dict[tuple[Retraining, str], int] = {}
+        for retraining in self.retrainings():
+            sha256 = measurements.facts.get(f"{measure_of(retraining)}.sha256")
+            if sha256 is None:  # the copy has no parameters
+                continue
+            key = (dataclasses.replace(retraining, seed=0), sha256)
+            if key in trained:
+                raise CheckError(
+                    f"{self.name_in_errors} on {measurements.model}: retrain(): the copies with the seeds "
+                    f"+{trained[key]} and +{retraining.seed} have the same parameters. The method must use the seed of "
+                    "the audited model plus retraining.seed, for the initial values and for the order of the training "
+                    "data. If the result of training does not depend on a seed, use seeds = 1."
+                )
+            trained[key] = retraining.seed
 
 
 def measure_of(retraining: Retraining) -> str:

@@ -14,6 +14,7 @@ import torch
 from scipy.spatial.distance import jensenshannon
 
 from attnaudit import checks
+from attnaudit.adapters.loading import fingerprint
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, CheckError
@@ -23,6 +24,7 @@ from attnaudit.models.encoded_rows import EncodedRows
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.training import train
 from attnaudit.models.training_job import TrainingData, TrainingJob
+from attnaudit.models.training_variants import context_free, uniform_attention
 from attnaudit.models.twin_adversary import probabilities
 from attnaudit.retraining import Retraining
 from tests.small_checkpoints import QUICK, SMALL, save_trained
@@ -123,6 +125,18 @@ def test_the_adapters_error_is_the_reason(trained: Any) -> None:
         check.judge(measurements)
 
 
+def another(model: ReferenceModel) -> ReferenceModel:
+    """Return a model with parameters that do not depend on a seed."""
+    changed = deepcopy(model.model)
+    with torch.no_grad():
+        changed.decoder.bias.fill_(0.25)
+    return ReferenceModel(changed, model.vocabulary, model.capabilities.classes)
+
+
+def equal(model: ReferenceModel) -> ReferenceModel:
+    return ReferenceModel(deepcopy(model.model), model.vocabulary, model.capabilities.classes)
+
+
 class Renamed(ReferenceModel):
     """A model whose copy has its classes in reverse order."""
 
@@ -134,7 +148,7 @@ class Retokenized(ReferenceModel):
     """A model whose copy reads different tokens."""
 
     def retrain(self, retraining: Retraining, progress: Any = None) -> ReferenceModel:
-        copy = ReferenceModel(self.model, self.vocabulary, self.capabilities.classes)
+        copy = another(self)
         copy.tokenize = lambda text: self.vocabulary.encode(text + " .")
         return copy
 
@@ -147,6 +161,70 @@ def test_copies_that_do_not_match_the_model_are_refused(trained: Any) -> None:
         check.judge(renamed)
     with pytest.raises(AdapterError, match="does not tokenise the texts as the model does"):
         audited(Retokenized(base.model, base.vocabulary, base.classes), dev, check)
+
+
+class Untrained(ReferenceModel):
+    """A model that does not retrain, but returns itself, or a copy of itself, or a single other model."""
+
+    copies: Any = None
+
+    def retrain(self, retraining: Retraining, progress: Any = None) -> ReferenceModel:
+        return self.copies(self)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("copies", "check", "message"),
+    [
+        (
+            lambda model: model,
+            checks.SeedVariance(seeds=1),
+            r"retrain\(\): a copy \(seed \+1\) has the same",
+        ),
+        (equal, checks.SeedVariance(seeds=1), "has the same parameters as the audited model, so it was not retrained"),
+        (equal, checks.TrainedAdversary(), r"an adversary \(λ 0.01, seed \+0\) has the same parameters as the audited"),
+        (
+            equal,
+            checks.RetrainedUniform(seeds=1),
+            r"a copy with uniform attention \(seed \+0\) has the same",
+        ),
+        (another, checks.SeedVariance(seeds=2), r"the copies with the seeds \+1 and \+2 have the same parameters"),
+        (another, checks.RetrainedUniform(seeds=2), r"the copies with the seeds \+0 and \+1 have the same parameters"),
+        (another, checks.TrainedAdversary(seeds=2), r"the copies with the seeds \+0 and \+1 .* use seeds = 1"),
+    ],
+)
+def test_copies_that_were_not_retrained_are_refused(trained: Any, copies: Any, check: Any, message: str) -> None:
+    base, _, dev, _ = trained
+    model = Untrained(base.model, base.vocabulary, base.classes)
+    model.copies = lambda adapter: copies(adapter)
+    measurements = audited(model, dev, check)
+    with pytest.raises(CheckError, match=message):
+        check.judge(measurements)
+
+
+class WithData(ReferenceModel):
+    """A model whose card names no data, because the data are given."""
+
+    data: Any = None
+
+    def _load_data(self, part: str, name: str) -> Dataset:
+        return self.data[part]  # type: ignore[no-any-return]
+
+
+def test_a_copy_may_equal_a_model_that_was_trained_in_the_same_way(trained: Any) -> None:
+    """A uniform copy of a uniform model, and an MLP that is a copy of an MLP."""
+    base, training, dev, _ = trained
+    settings = {"settings": msgspec.to_builtins(QUICK)}
+    data = TrainingData(train=training, dev=dev)
+    for change, check in (
+        (uniform_attention, checks.RetrainedUniform(seeds=1)),
+        (context_free, checks.GuidedMLP(seeds=1)),
+    ):
+        job = TrainingJob(data=data, architecture=change(SMALL), settings=QUICK, vocabulary=base.vocabulary)
+        model = WithData(train(job).model, base.vocabulary, base.classes, training=settings)
+        model.data = {"train": training, "dev": dev}
+        measurements = audited(model, dev, check)
+        assert fingerprint(model)[0] in measurements.facts.values()
+        assert check.judge(measurements).verdict != "pass"
 
 
 class Broken(ReferenceModel):
