@@ -7,9 +7,12 @@ from pathlib import Path
 
 from attnaudit.errors import ReportError, invalid_input
 from attnaudit.formatting import one_line, terminal_safe
+from attnaudit.output_files import require_separate
 from attnaudit.run.run_choice import newest_run, require_run_folder
 
 FILE = "comparison.html"
+#: The pages of a run that a comparison must not replace.
+PAGES = ("report.html", "summary.md")
 STATUS = (
     "Exit status: 0 if the comparison was written, whatever it shows; 1 if the runs cannot be compared; 2 if an option "
     "is invalid or a folder does not exist. To block a release that is worse than the last one, use a baseline."
@@ -61,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
             raise ReportError(f"--out {options.out}: expected a file that ends in .html.")
     base, candidate = map(newest_run, given)
     page_file = candidate / FILE if options.out is None else Path(options.out)
+    with invalid_input():
+        pages = [(f"a page of the run {run.name}", run / name) for run in (base, candidate) for name in PAGES]
+        require_separate([("--out", page_file), ("--out", page_file.with_suffix(".md"))], pages)
     names = Names(base=options.base_model, candidate=options.candidate_model)
     comparison = compare_runs(base, candidate, names)
     page, files = write_comparison(comparison, (base, candidate), page_file)

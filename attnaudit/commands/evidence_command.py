@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnaudit.errors import ReportError, invalid_input, require_reachable
 from attnaudit.formatting import INVISIBLE, one_line
+from attnaudit.output_files import same_file
 from attnaudit.processes import replace_file
 from attnaudit.release_evidence.dated_report import dated_report
 from attnaudit.release_evidence.gate_results import gate_results, require_complete
@@ -118,7 +119,7 @@ def _require_url(url: str) -> None:
 
 
 def _require_separate(out: Path, paths: list[Path]) -> None:
-    """Raise ReportError if the evidence would be written into a folder that it is about."""
+    """Raise ReportError if the evidence would be written into a folder or over a file that it is about."""
     require_reachable("--out", out)
     for path in paths:
         if out.resolve().is_relative_to(path.resolve()):
@@ -126,6 +127,12 @@ def _require_separate(out: Path, paths: list[Path]) -> None:
                 f"--out {out}: this folder is in {path}, which contains the files that the evidence describes. Choose "
                 "another folder."
             )
+        for name in WRITTEN:
+            if path.is_file() and same_file(out / name, path):
+                raise ReportError(
+                    f"--out {out}: {name} is written to this folder and would replace {path}, which the evidence "
+                    "describes. Choose another folder."
+                )
 
 
 def _remove_earlier(out: Path) -> None:

@@ -17,12 +17,14 @@ from attnaudit.devices import AUTO, NAMES, require_name
 from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
 from attnaudit.formatting import plain_number, plural, terminal_safe
 from attnaudit.model_families import audited_family
+from attnaudit.output_files import require_separate
 from attnaudit.targets import split_label
 
 if TYPE_CHECKING:
     from attnaudit.run.stability import GateStability, Variation
 
 STABLE, FLIPPED, CANNOT_RUN = 0, 1, 2
+AUDITS = Path("audits")
 SEEDS, BATCH_TOKENS, WORKERS = 5, (256, 16384), (2,)
 STATUS = (
     "Exit status: 0 if every run reached the same verdict on every gate; 1 if a verdict differs; 2 if an option is "
@@ -122,9 +124,18 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         raise CheckError(f"--max-instances {options.max_instances}: expected 1 or more.")
     if options.device != AUTO:
         require_name("--device", options.device)
-    for option, given in (("--json", options.json), ("--markdown", options.markdown)):
-        if given is not None:
-            _require_file(option, Path(given))
+    outputs = [
+        (option, Path(given))
+        for option, given in (("--json", options.json), ("--markdown", options.markdown))
+        if given is not None
+    ]
+    for option, path in outputs:
+        _require_file(option, path)
+    policies = [Path(options.policy)] if options.policy is not None else AUDITS.glob("*.toml")
+    read = [("also given with --data", Path(options.data)), ("also given with --model", Path(options.model))]
+    read += [("a policy", one) for one in policies]
+    read += [("a conftest.py", folder / "conftest.py") for folder in (Path(), AUDITS)]
+    require_separate(outputs, read)
     variations = variations_of(0, seeds=options.seeds, batch_tokens=options.batch_tokens, workers=workers)
     read_conftests()
     audit = AuditOptions(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from attnaudit.devices import let_waiting_threads_sleep
+from attnaudit.errors import AuditError, shown_error
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import OPTIONS, add_options, audit_options, configured, names_a_model
+from attnaudit.plugin.junit_file import refuse_inputs_as_outputs
 from attnaudit.plugin.mistyped_names import refuse_mistyped_options
 from attnaudit.plugin.state import MeasurementsRequest
 
@@ -54,7 +56,11 @@ def pytest_load_initial_conftests(
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin object of this run."""
     if names_a_model(config):
-        audit_options(config)  # an invalid value stops pytest here and not in the middle of the collection
+        options = audit_options(config)  # an invalid value stops pytest here and not in the middle of the collection
+        try:
+            refuse_inputs_as_outputs(config, options)
+        except AuditError as error:
+            raise pytest.UsageError(shown_error(error)) from error
     config.addinivalue_line(
         "markers",
         "attnaudit(needs=[...]): a case of the attention audit; needs lists what the fixture `measurements` measures",

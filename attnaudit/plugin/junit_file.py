@@ -1,13 +1,24 @@
-"""Remove the JUnit file of an earlier run, and add a failure to the one that pytest has written."""
+"""Remove the JUnit file of an earlier run, and add a failure to the one that pytest has written.
+
+A file that is no JUnit file is never removed.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from attnaudit.errors import ReportError
 from attnaudit.formatting import one_line
+
+if TYPE_CHECKING:
+    from attnaudit.run import AuditOptions
+
+#: The number of bytes that are read to find out whether a file is a JUnit file.
+BEGINNING = 2**12
 
 
 def junit_path(config: pytest.Config) -> Path | None:
@@ -22,16 +33,50 @@ def junit_path(config: pytest.Config) -> Path | None:
     return None if written is None else Path(written.logfile)
 
 
+def refuse_inputs_as_outputs(config: pytest.Config, options: AuditOptions) -> None:
+    """Refuse --junitxml and --log-file if they name a file that the audit reads, or the file that names the newest run.
+
+    pytest empties the log file when it is configured, so this function must be called before.
+
+    Args:
+        config: pytest's configuration.
+        options: The options of the audit.
+
+    Raises:
+        AuditError: An output file is also an input file, or both outputs are the same file.
+    """
+    from attnaudit.output_files import require_separate
+    from attnaudit.run.run_choice import LATEST
+
+    read = [("also given with --data", options.data_base / one) for one in options.data]
+    read += [("also given with --model", options.models_base / one) for one in options.models]
+    read += [("the policy", options.policy)] if options.policy is not None else []
+    read += [("the configuration file of pytest", config.inipath)] if config.inipath is not None else []
+    read.append(("the one that names the newest run", options.reports / LATEST))
+    log_file = config.getoption("log_file", None)
+    if not log_file and config.pluginmanager.hasplugin("logging"):
+        log_file = config.getini("log_file")
+    given = (("--junitxml", config.getoption("xmlpath", None)), ("--log-file", log_file))
+    folder = config.invocation_params.dir
+    outputs = [(name, folder / os.path.expandvars(one)) for name, one in given if one]
+    require_separate([(name, path.expanduser()) for name, path in outputs], read)
+
+
 def remove_earlier(path: Path | None) -> None:
     """Remove the JUnit file of an earlier run.
 
     pytest replaces it only at its end. If the process is killed before, the file would still show the earlier results.
 
     Raises:
-        ReportError: The file cannot be removed.
+        ReportError: The file cannot be removed, or it is no JUnit file.
     """
     try:
         if path is not None and path.is_file():
+            if not _is_junit(path):
+                raise ReportError(
+                    f"--junitxml {path}: this file exists and is no JUnit file, so it is not replaced. Choose another "
+                    "path, or remove the file."
+                )
             path.unlink()
     except OSError as error:
         raise ReportError(
@@ -80,6 +125,13 @@ def add_failure(path: Path | None, name: str, message: str) -> None:
             f"{path}: the failure of the run cannot be added to this file ({reason}), which may say that all tests "
             "passed. Delete it."
         ) from error
+
+
+def _is_junit(path: Path) -> bool:
+    """Return whether a file is empty, or begins as a JUnit file does. It may be cut off."""
+    with path.open("rb") as file:
+        beginning = file.read(BEGINNING).lstrip()
+    return not beginning or (beginning.startswith(b"<") and b"<testsuite" in beginning)
 
 
 def _one_more(count: str) -> str:

@@ -82,6 +82,8 @@ def test_what_cannot_be_compared_is_one_clear_error(
     for arguments, words in (
         ((folders[0], tmp_path / "absent"), "absent: there is no such folder"),
         ((*folders, "--out", tmp_path / "page.txt"), "page.txt: expected a file that ends in .html"),
+        ((*folders, "--out", folders[0] / "report.html"), "this file is a page of the run"),
+        ((*folders, "--out", folders[1] / "summary.html"), "summary.md: this file is a page of the run"),
         ((*folders, "--candidate-model", "tiny"), "--candidate-model tiny: the run"),
     ):
         assert run(*arguments) == 2

@@ -19,6 +19,47 @@ def pytest_unconfigure(config):
 """
 
 
+@pytest.mark.parametrize("option", ["--junitxml", "--log-file"])
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        ("mine.toml", "the policy"),
+        ("./sub/../mine.toml", "the policy"),
+        ("rows.jsonl", "also given with --data"),
+        ("reports/latest.txt", "the one that names the newest run"),
+        ("pytest.ini", "the configuration file of pytest"),
+    ],
+)
+def test_an_output_file_that_is_an_input_is_refused(
+    project: pytest.Pytester, option: str, output: str, what: str
+) -> None:
+    (project.path / "sub").mkdir()
+    contents = {
+        "mine.toml": '[[check]]\nname = "Conicity"\n',
+        "rows.jsonl": '{"text": "a"}\n',
+        "pytest.ini": "[pytest]\n",
+    }
+    for name, content in contents.items():
+        (project.path / name).write_text(content, encoding="utf-8")
+    result = project.runpytest(
+        "--model", "tiny", "--policy", "mine.toml", "--data", "rows.jsonl", "-c", "pytest.ini", f"{option}={output}"
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"*{option} *{output[-10:]}: this file is {what}, and would be replaced. Choose another*"]
+    )
+    assert {name: (project.path / name).read_text(encoding="utf-8") for name in contents} == contents
+    assert not (project.path / "reports").exists()
+
+
+def test_a_junit_path_with_another_kind_of_file_is_refused(project: pytest.Pytester) -> None:
+    before = (project.path / "test_audit.py").read_bytes()
+    result = project.runpytest("--model", "tiny", "--junitxml=test_audit.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_audit.py: this file exists and is no JUnit file*"])
+    assert (project.path / "test_audit.py").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -221,3 +221,44 @@ def test_invalid_options_are_one_clear_error(
     ):
         assert cli.main(["stability", *arguments]) == 2
         assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (("--json", "p.toml"), "--json p.toml: this file is a policy, and would be replaced. Choose another file."),
+        (("--markdown", "./p.toml"), "--markdown p.toml: this file is a policy, and would be replaced"),
+        (("--json", "d.jsonl"), "--json d.jsonl: this file is also given with --data, and would be replaced"),
+        (("--json", "conftest.py"), "--json conftest.py: this file is a conftest.py, and would be replaced"),
+        (("--json", "x", "--markdown", "x"), "--markdown x: this file is also the output of --json"),
+    ],
+)
+@pytest.mark.parametrize("given", [("--policy", "p.toml"), ("--policy", "link.toml")])
+def test_an_output_that_is_an_input_is_refused(
+    outputs: tuple[str, ...],
+    message: str,
+    given: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    contents = {"p.toml": POLICY, "d.jsonl": '{"text": "a"}\n', "conftest.py": "# nothing\n"}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (tmp_path / "link.toml").symlink_to("p.toml")
+    assert cli.main(["stability", "--model", "demo", "--data", "d.jsonl", *given, *outputs]) == 2
+    assert message in capsys.readouterr().err
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in contents} == contents
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_policy_in_audits_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "policy.toml").write_text(POLICY, encoding="utf-8")
+    assert cli.main(["stability", "--model", "demo", "--json", "audits/policy.toml"]) == 2
+    assert "--json audits/policy.toml: this file is a policy" in capsys.readouterr().err
+    assert (tmp_path / "audits" / "policy.toml").read_text(encoding="utf-8") == POLICY

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from attnaudit.errors import ReportError
-from attnaudit.plugin.junit_file import add_failure
+from attnaudit.plugin.junit_file import add_failure, remove_earlier
 
 
 @pytest.fixture
@@ -69,3 +69,22 @@ def test_a_file_in_an_unknown_encoding_may_say_that_all_tests_passed(file: Path,
     file.write_text(f"<?xml version='1.0' encoding='{encoding}'?><testsuite tests='1'/>", encoding="utf-8")
     with pytest.raises(ReportError, match=r"junit\.xml: the failure of the run cannot be added .* Delete it\."):
         add_failure(file, "ended-early", "why")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "  \n", "<testsuites/>", "<?xml version='1.0'?>\n<testsuite tests='2'", "<testsuite"]
+)
+def test_the_junit_file_of_an_earlier_run_is_removed_even_if_it_is_cut_off(file: Path, content: str) -> None:
+    file.write_text(content, encoding="utf-8")
+    remove_earlier(file)
+    assert not file.exists()
+    remove_earlier(file)
+    remove_earlier(None)
+
+
+@pytest.mark.parametrize("content", ["[[check]]\n", '{"text": "<testsuite>"}', "<html></html>", "\0", "run-1\n"])
+def test_a_file_that_is_no_junit_file_is_never_removed(file: Path, content: str) -> None:
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ReportError, match=r"--junitxml .*junit\.xml: this file exists and is no JUnit file, .* Choose"):
+        remove_earlier(file)
+    assert file.read_text(encoding="utf-8") == content

@@ -21,6 +21,7 @@ LAYERS = {
     "code_identity": 0,
     "disk_arrays": 0,
     "formatting": 0,
+    "output_files": 0,
     "devices": 0,
     "precision": 0,
     "processes": 0,

@@ -293,6 +293,11 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
 def test_invalid_options_are_refused(evidence: Evidence, capsys: pytest.CaptureFixture[str]) -> None:
     consistent_run(evidence.run)
     assert "this folder is in" in evidence.refuse("--out", str(evidence.model / "evidence"), status=2)
+    shipped = evidence.model / "statement.json"
+    shipped.write_text("{}", encoding="utf-8")
+    message = evidence.refuse("--subject", str(shipped), "--out", str(evidence.model), status=2)
+    assert "statement.json is written to this folder and would replace" in message
+    assert shipped.read_text(encoding="utf-8") == "{}"
     for url in ("javascript:alert(1)", "https://a b", "https://x\u202e.org", "ci.example.org"):
         assert "expected the address of a web page" in evidence.refuse("--url", url, status=2)
     with pytest.raises(SystemExit) as ended:
