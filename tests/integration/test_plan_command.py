@@ -118,7 +118,6 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
         (["--unit", "words"], "--unit: this option is used only with --model"),
         (["--model", "demo", "--unit", "sources"], "units of this audit are sources, but the model reads no passages"),
         (["--rows", "0"], "--rows is 0; expected a whole number above 0"),
-        (["--policy", "absent.toml"], "there is no such policy file"),
     ],
 )
 def test_an_invalid_option_has_status_2(
@@ -126,6 +125,11 @@ def test_an_invalid_option_has_status_2(
 ) -> None:
     assert main(["plan", "--policy", policy, *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_missing_policy_file_has_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--policy", "absent.toml"]) == 2
+    assert "there is no such policy file" in capsys.readouterr().err
 
 
 def test_a_policy_without_gates_needs_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

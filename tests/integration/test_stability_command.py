@@ -82,10 +82,10 @@ UNSTABLE = GateStability(
 STABLE = GateStability("peak", Judged("fail", None), tuple((one, Judged("fail", None)) for one, _ in UNSTABLE.varied))
 
 
-def stability(project: AuditedProject, *arguments: str) -> Completed:
+def stability(project: AuditedProject, *arguments: str, model: str = "tiny", data: str = "rows") -> Completed:
     project.extend(PARITY)
     project.write("policy.toml", POLICY)
-    words = ("stability", "--model=tiny", "--data=rows", "--policy=policy.toml", *arguments)
+    words = ("stability", f"--model={model}", f"--data={data}", "--policy=policy.toml", *arguments)
     return project.command(*words, timeout=300)
 
 
@@ -118,7 +118,7 @@ def test_runs_of_different_models_or_data_are_not_compared(
     audited: AuditedProject, model: str, data: str, words: str
 ) -> None:
     audited.extend(DIFFERENT)
-    done = stability(audited, f"--model={model}", f"--data={data}", "--seeds", "2", "--batch-tokens", "--workers")
+    done = stability(audited, "--seeds", "2", "--batch-tokens", "--workers", model=model, data=data)
     assert done.status == 2
     assert words in done.err
     assert "cannot be compared, because the seed is not their only difference." in done.err
