@@ -30,8 +30,9 @@ class GuidedMLP(RetrainingCheck):
 
     The MLPs process each word separately, without context. Weights that mark the important words improve the
     predictions of the MLPs. The report also shows MLPs that learn their own attention. The value is undefined without
-    labels. The check trains 3 × `seeds` models, or 5 × `seeds` with `adversary`. The arguments `seeds`, `train` and
-    `dev` are described in `RetrainingCheck`.
+    labels, and if none of the three kinds of MLPs decides better than a constant class (see
+    `decides_better_than_a_constant`), because training then taught them nothing. The check trains 3 × `seeds` models,
+    or 5 × `seeds` with `adversary`. The arguments `seeds`, `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
         adversary: The λ with which adversaries are trained (see `weight` of `TrainedAdversary`). The report then also
@@ -113,4 +114,11 @@ class GuidedMLP(RetrainingCheck):
         self.require_trained(measurements)
         predictions = {name: columns_of_copies(measurements, mlps, "predicted") for name, mlps in self.mlps.items()}
         predictions["audited model"] = predictions_of_model(measurements)
-        return f1_difference(self, measurements, minuend=GUIDED, subtrahend=UNIFORM, predictions=predictions)
+        return f1_difference(
+            self,
+            measurements,
+            minuend=GUIDED,
+            subtrahend=UNIFORM,
+            predictions=predictions,
+            must_have_learned=(GUIDED, UNIFORM, LEARNED),
+        )

@@ -6,6 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -32,6 +33,8 @@ HOW_TO_READ_JSD = (
     "The copies were trained for this check. The interval covers the choice of instances, but not the randomness of "
     "training, so compare it with the values of the individual seeds."
 )
+#: Why a difference between F1 scores is undefined.
+NOTHING_LEARNED = "the models that show whether training works decide no better than a constant class"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +143,11 @@ def f1_difference(
     minuend: str,
     subtrahend: str,
     predictions: Mapping[str, Floats],
+    must_have_learned: Sequence[str],
 ) -> Evidence:
     """Return the evidence for a difference between two mean F1 scores.
+
+    If no model that shows whether training works has learned anything, the difference says nothing, and is undefined.
 
     Args:
         check: The check.
@@ -149,8 +155,15 @@ def f1_difference(
         minuend: The key in `predictions` for the first mean F1.
         subtrahend: The key in `predictions` for the second mean F1, which is subtracted from the first.
         predictions: Name -> (n, R) class indices, with one column per copy. For all other keys, F1 is only reported.
+        must_have_learned: Keys in `predictions`. For at least one of them, the copies must decide better than a
+            constant class (see `decides_better_than_a_constant`).
     """
     labels, labelled = measurements.labels, measurements.labels >= 0
+    learned = any(
+        decides_better_than_a_constant(measurements, predictions[name], confidence=check.confidence)
+        for name in must_have_learned
+    )
+    defined = labelled & learned
     groups = measurements.groups(labelled)
     difference = F1Drop.of(labels, predictions[minuend], predictions[subtrahend], classes=len(measurements.classes))
     details: dict[str, Detail] = class_of_f1(measurements)
@@ -169,12 +182,14 @@ def f1_difference(
     details["instances labelled"] = int(labelled.sum())
     correct = {name: (predictions[name] == labels[:, None]).mean(1) for name in (minuend, subtrahend)}
     f1 = ", ".join(f"{name} {'undefined' if means[name] is None else f'{means[name]:.3f}'}" for name in correct)
+    if not learned:
+        f1 += f". The difference is undefined: {NOTHING_LEARNED} ({', '.join(must_have_learned)})"
     return Evidence(
-        value=number_or_none(difference.value(groups)[2]) if len(groups) else None,
-        interval=difference.interval(groups, confidence=check.confidence) if len(groups) else None,
-        defined=labelled,
-        undefined=count_reasons(("no label", ~labelled)),
-        values=np.where(labelled, correct[minuend] - correct[subtrahend], np.nan),
+        value=number_or_none(difference.value(groups)[2]) if defined.any() else None,
+        interval=difference.interval(groups, confidence=check.confidence) if defined.any() else None,
+        defined=defined,
+        undefined=count_reasons(("no label", ~labelled), (NOTHING_LEARNED, ~defined)),
+        values=np.where(defined, correct[minuend] - correct[subtrahend], np.nan),
         values_label=f"share of correct predictions, {minuend} minus {subtrahend}",
         values_range=(-1.0, 1.0),
         details=details,
@@ -193,6 +208,33 @@ def f1_difference(
         if measurements.no_decision
         else "F1 needs labels: add a label column",
     )
+
+
+def decides_better_than_a_constant(measurements: Measurements, predicted: Floats, *, confidence: float) -> bool:
+    """Return whether the balanced accuracy of copies is significantly above that of a constant class.
+
+    Balanced accuracy is the mean, over the classes that occur among the labels, of the share of their instances that
+    are classified correctly. With K such classes, it is 1/K if the same class is always predicted. Its standard error
+    is that of a mean over sources. With a single class, a constant is always correct, so the result is False.
+
+    Args:
+        measurements: The measurements.
+        predicted: (n, R) class indices, with one column per copy. The balanced accuracy is the mean over the copies.
+        confidence: The confidence of the two-sided interval that must be above 1/K.
+    """
+    labels = measurements.labels
+    classes = np.unique(labels[labels >= 0])
+    correct = (predicted == labels[:, None]).mean(1)
+    recalls, influence = [], np.zeros((len(labels), 1))
+    for c in classes:
+        of_class = labels == c
+        recalls.append(correct[of_class].mean())
+        influence[of_class, 0] = (correct[of_class] - recalls[-1]) / (of_class.sum() * len(classes))
+    if len(classes) < 2:
+        return False
+    excess = float(np.mean(recalls)) - 1 / len(classes)
+    error = float(np.sqrt((measurements.groups(labels >= 0).sums(influence) ** 2).sum()))
+    return excess > NormalDist().inv_cdf((1 + confidence) / 2) * error
 
 
 def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:

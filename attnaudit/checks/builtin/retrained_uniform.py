@@ -13,6 +13,7 @@ from attnaudit.checks.builtin.retrained_models import (
     columns_of_copies,
     f1_difference,
 )
+from attnaudit.checks.builtin.seed_variance import copies_from_other_seeds
 from attnaudit.checks.evidence import Evidence, predictions_of_model
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
@@ -28,6 +29,10 @@ class RetrainedUniform(RetrainingCheck):
     `UniformFragility`, which replaces the weights in the trained model, this check lets copies learn the task without
     attention. The first copy has the seed of the model. The value is undefined without labels. The arguments are
     described in `RetrainingCheck`.
+
+    The check also trains one copy with attention, from another seed. It shows whether training works: if this copy
+    decides no better than a constant class (see `decides_better_than_a_constant`), then uniform copies that do no
+    better say nothing about attention, and the value is undefined.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -49,8 +54,18 @@ class RetrainedUniform(RetrainingCheck):
             f"explain little. {self.cost()}"
         )
 
-    def retrainings(self) -> Sequence[Retraining]:
+    @property
+    def uniform_copies(self) -> tuple[Retraining, ...]:
+        """The training settings of the copies with uniform attention."""
         return tuple(self.on_data(Retraining(seed=seed, attention="uniform")) for seed in range(self.seeds))
+
+    @property
+    def copies_with_attention(self) -> tuple[Retraining, ...]:
+        """The training settings of the copy that shows whether training works. `SeedVariance` trains it, too."""
+        return tuple(self.on_data(copy) for copy in copies_from_other_seeds(1))
+
+    def retrainings(self) -> Sequence[Retraining]:
+        return (*self.uniform_copies, *self.copies_with_attention)
 
     def evidence(self, measurements: Measurements) -> Evidence:
         self.require_trained(measurements)
@@ -61,6 +76,8 @@ class RetrainedUniform(RetrainingCheck):
             subtrahend="uniform",
             predictions={
                 "model": predictions_of_model(measurements),
-                "uniform": columns_of_copies(measurements, self.retrainings(), "predicted"),
+                "uniform": columns_of_copies(measurements, self.uniform_copies, "predicted"),
+                "retrained with attention": columns_of_copies(measurements, self.copies_with_attention, "predicted"),
             },
+            must_have_learned=("retrained with attention",),
         )

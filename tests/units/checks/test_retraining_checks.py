@@ -8,6 +8,7 @@ from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import f1_score
 
 from attnaudit import checks
+from attnaudit.checks.builtin.retrained_models import decides_better_than_a_constant, measure_of
 from attnaudit.checks.policies.policy import from_tables, to_table
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
@@ -35,7 +36,8 @@ def with_copies(check: checks.Check, *, classes: int = 2, labelled: bool = True)
     n = len(m)
     if classes > 2:
         m.classes = tuple(f"c{i}" for i in range(classes))
-        m.labels, m.predicted = random.integers(0, classes, n), random.integers(0, classes, n)
+        m.labels = random.integers(0, classes, n)
+        m.predicted = np.where(random.random(n) < 0.8, m.labels, random.integers(0, classes, n))
     for need in check.needs():
         noise = random.random(n) < 0.25
         m.scalars[f"{need}.predicted"] = np.where(noise, random.integers(0, classes, n), m.predicted).astype(float)
@@ -72,7 +74,8 @@ def test_a_policy_table_gives_the_same_check(check: checks.Check) -> None:
 
 def test_the_default_arguments() -> None:
     (uniform, seeds) = from_tables([{"name": "RetrainedUniform"}, {"name": "SeedVariance"}], where="policy")
-    assert (uniform.severity, len(uniform.needs()), len(seeds.needs())) == ("report", 3, 8)
+    assert (uniform.severity, len(uniform.needs()), len(seeds.needs())) == ("report", 4, 8)
+    assert uniform.needs()[-1] == seeds.needs()[0]
     assert uniform.needs()[0] == "retrained.attention=uniform"
     assert seeds.needs()[0] == "retrained.seed=1"
     assert checks.TrainedAdversary(weight=0.02, frozen=True).needs() == (
@@ -85,8 +88,9 @@ def test_the_default_arguments() -> None:
 def test_the_value_is_f1_of_the_model_minus_f1_of_the_uniform_copies(classes: int) -> None:
     check = checks.RetrainedUniform()
     m = with_copies(check, classes=classes)
-    scores = [f1(m, m.scalars[f"{need}.predicted"]) for need in check.needs()]
+    *scores, with_attention = [f1(m, m.scalars[f"{need}.predicted"]) for need in check.needs()]
     record = check.judge(m)
+    assert record.details["F1, retrained with attention"] == pytest.approx(with_attention)
     assert record.value == pytest.approx(f1(m, m.predicted) - np.mean(scores))
     assert record.details["F1, uniform"] == pytest.approx(np.mean(scores))
     assert record.details["accuracy, model"] == pytest.approx((m.predicted == m.labels).mean())
@@ -115,6 +119,60 @@ def test_without_labels_f1_is_undefined() -> None:
         assert record.verdict == "undefined"
         assert "label" in record.note
         assert record.undefined == {"no label": 150}
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("random", [False, True])
+def test_the_difference_is_undefined_if_the_copy_with_attention_learned_nothing(classes: int, random: bool) -> None:
+    check = checks.RetrainedUniform(seeds=2, at_least=0.01, severity="gate")
+    m = with_copies(check, classes=classes)
+    *uniform, control = [f"{need}.predicted" for need in check.needs()]
+    for name in uniform:
+        m.scalars[name] = np.zeros(len(m))
+    m.scalars[control] = m.labels.astype(float)
+    assert check.judge(m).verdict == "pass", "uniform copies learned nothing, but a copy with attention did"
+    drawn = np.random.default_rng(0).integers(0, classes, len(m))
+    m.scalars[control] = drawn.astype(float) if random else np.ones(len(m))
+    record = check.judge(m)
+    assert (record.verdict, record.value, record.blocks) == ("undefined", None, True)
+    assert sum(record.undefined.values()) == len(m)
+    assert "decide no better than a constant class (retrained with attention)" in record.note
+
+
+def test_guided_mlps_are_not_compared_if_no_mlp_learned_anything() -> None:
+    check = checks.GuidedMLP(seeds=2, at_least=-0.1, severity="gate")
+    m = with_copies(check)
+    for need in check.needs():
+        m.scalars[f"{need}.predicted"] = np.ones(len(m))
+    record = check.judge(m)
+    assert (record.verdict, record.value) == ("undefined", None)
+    assert "(guided, uniform, its own)" in record.note
+    for kind in check.mlps:
+        learned = with_copies(check)
+        for need in check.needs():
+            if need not in {measure_of(mlp) for mlp in check.mlps[kind]}:
+                learned.scalars[f"{need}.predicted"] = np.ones(len(learned))
+        assert check.judge(learned).value is not None, kind
+
+
+def test_a_copy_learned_something_if_its_balanced_accuracy_is_above_that_of_a_constant() -> None:
+    m = measured(400, sources=40)
+    m.labels = (np.arange(400) % 10 == 0).astype(np.int64)  # a constant class is correct in 90% of the cases
+
+    def learned(predicted: np.ndarray) -> bool:
+        columns = predicted.reshape(len(m), -1).astype(float)
+        return decides_better_than_a_constant(m, columns, confidence=0.95)
+
+    assert learned(m.labels)
+    assert not learned(1 - m.labels)
+    assert not learned(np.zeros(400))
+    found = m.labels * (np.arange(400) % 20 == 0)  # half of the rare class, and nothing else: an accuracy of 95%
+    assert learned(found)
+    assert learned(np.column_stack([found, np.zeros(400)]))
+    one = m.labels * (np.arange(400) == 0)
+    assert not learned(one)
+    m.labels = np.zeros(400, dtype=np.int64)
+    assert not learned(m.labels), "with a single class, a constant is always correct"
 
 
 def test_an_adversary_is_reported_with_its_tvd_and_the_divergence_between_seeds() -> None:
