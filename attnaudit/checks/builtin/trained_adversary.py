@@ -43,6 +43,10 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     outputs. An instance with a single token has no value. The arguments `seeds` (here, the number of adversaries),
     `train` and `dev` are described in `RetrainingCheck`.
 
+    A small value has two possible causes: no different attention gives the same outputs, or `weight` is so small that
+    training hardly seeks different attention. The check cannot tell them apart. A gate with a tiny weight can therefore
+    pass for any model. Choose the weight from the curve that `sweep` adds. A gate needs a weight above 0.
+
     Args:
         weight: λ, from 0 to 1e6. The papers use 2e-4 to 8e-4. For a single sigmoid output, the code of Wiegreffe &
             Pinter 2019 computes half of the TVD that this check computes over both classes. Their λ therefore
@@ -82,6 +86,11 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
             if not isinstance(value, bool):
                 raise CheckError(f"TrainedAdversary: {argument} is {value!r}; expected true or false.")
         self.require_count("compare_seeds", 0, MOST_SEEDS)
+        if self.severity == "gate" and self.weight == 0:
+            raise CheckError(
+                "TrainedAdversary: weight is 0, so no different attention is sought, and a gate would pass for every "
+                'model. Give a weight above 0, or use severity="report".'
+            )
         if self.sweep and self.weight == 0:
             raise CheckError(
                 "TrainedAdversary: sweep=True multiplies weight by several factors, but weight is 0. Give "

@@ -217,6 +217,11 @@ def test_a_copy_that_could_not_be_trained_raises_the_reason() -> None:
         check.judge(m)
 
 
+def test_an_adversary_without_a_divergence_is_only_reported() -> None:
+    check = checks.TrainedAdversary(weight=0.0, at_most=0.3)
+    assert not check.judge(with_copies(check)).blocks
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -231,6 +236,10 @@ def test_a_copy_that_could_not_be_trained_raises_the_reason() -> None:
         (lambda: checks.TrainedAdversary(weight=-1), "weight is -1; expected"),
         (lambda: checks.TrainedAdversary(frozen="yes"), "expected true or false"),  # type: ignore[arg-type]
         (lambda: checks.TrainedAdversary(at_most="seeds"), "has no reference"),
+        (
+            lambda: checks.TrainedAdversary(weight=0.0, at_most=0.3, severity="gate"),
+            r"^TrainedAdversary: weight is 0, so no different attention is sought, .*Give a weight above 0",
+        ),
         (lambda: checks.TrainedAdversary(sweep=True, weight=0), "multiplies weight by several factors"),
     ],
 )
