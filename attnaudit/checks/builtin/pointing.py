@@ -292,22 +292,18 @@ class Pointing(PerInstanceCheck):
         why = "in every text, all tokens have the same effect, so uniform weights point perfectly"
         if self.measure == "plain":
             why = "in no text whose cosine is defined does replacing a token change the output"
-        why = f"undefined: {why}"
-        return join_remarks([why if equal else "", note_on_classes(measurements, self.classes)])
+        return join_remarks([f"undefined: {why}" if equal else "", note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         count = int(np.count_nonzero(~np.isnan(values)))
+        proportional = Reference(
+            name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count
+        )
         if self.measure == "plain":
             column = self._column()
             uniform = self._ratio(measurements, column, *cosines(measurements, column, "uniform_cosine"))
-            return (
-                Reference(name="uniform", value=uniform, meaning="uniform weights", n=count),
-                Reference(name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count),
-            )
-        return (
-            Reference(name="uniform", value=0.0, meaning="uniform weights, by definition", n=count),
-            Reference(name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count),
-        )
+            return Reference(name="uniform", value=uniform, meaning="uniform weights", n=count), proportional
+        return Reference(name="uniform", value=0.0, meaning="uniform weights, by definition", n=count), proportional
 
     def in_words(self, evidence: Evidence) -> str:
         precision, by_chance, unweighted = (evidence.details.get(name) for name in (PRECISION, BY_CHANCE, UNWEIGHTED))
@@ -317,8 +313,12 @@ class Pointing(PerInstanceCheck):
             f"On average, the effect of a token drawn according to attention is {percentage(precision)} of the effect "
             f"of the most influential token. For a token drawn at random, it is {percentage(by_chance)}."
         )
-        if self.measure != "share" or not isinstance(unweighted, float):
+        if not isinstance(unweighted, float):
             return drawn
+        if self.measure != "share":
+            texts = f"{percentage(unweighted)} of the texts"
+            few = f"If every text counts the same, attention points at the influential tokens on only {texts}."
+            return drawn if unweighted >= 0.5 else f"{drawn} {few}"
         balanced = "every class counts the same, and " if self.classes == "balanced" else ""
         return (
             f"On {percentage(evidence.value)} of the texts, attention points at the influential tokens rather than at "

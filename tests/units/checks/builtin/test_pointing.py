@@ -251,6 +251,8 @@ def test_the_words_on_the_share_name_its_weights_and_the_share_without_them(clas
     assert record.details[check.UNWEIGHTED] == pytest.approx(0.1)  # The texts without effects do not count.
     assert "If every text counts the same, it is 10%." in record.in_words
     assert ("every class counts the same" in record.in_words) == (classes == "balanced")
+    words = checks.Pointing(at_least=0.5, measure="plain", classes=classes).judge(m).in_words
+    assert words.endswith("attention points at the influential tokens on only 10% of the texts.")
 
 
 def test_a_text_at_exactly_a_quarter_of_the_way_counts() -> None:
