@@ -39,7 +39,7 @@ OTHER_FOLDERS = {
 }
 OTHER_MODULES = {
     *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
-    *("command_parser.py", "model_families.py", "registry.py", "verdict_text.py"),
+    *("command_parser.py", "model_families.py", "output_files.py", "registry.py", "verdict_text.py"),
 }
 
 
