@@ -1,4 +1,4 @@
-"""Measure the papers' measures on planted models, next to the two gates of the default policy.
+"""Measure the papers' measures on planted models, next to the first two gates of the default policy.
 
 Plant the models first: `attnaudit plant --quick --out FOLDER`, with the --kind options that paper_measures.md lists.
 The tables are written to paper_measures.md. docs/papers_measures.md quotes them.

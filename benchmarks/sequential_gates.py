@@ -92,7 +92,7 @@ class Run:
 
 
 def gates(run: Run) -> list[Gate]:
-    """Return the two gates of the default policy, and other checks with example thresholds."""
+    """Return the first two gates of the default policy, and other checks with example thresholds."""
     return [
         total_effect_gate(run),
         pointing_gate(run),

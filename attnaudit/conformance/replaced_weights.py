@@ -88,10 +88,10 @@ def check_intervention(e: Examples) -> str:
     if gap(changed.logits, e.trace.logits) == 0 and _differs(e):
         if len(e.instances) > 1 and gap(e.trace.logits, e.trace.logits[:1].expand_as(e.trace.logits)) == 0:
             raise BrokenContractError(
-                f"the model gives all {len(e.instances)} sampled texts exactly the same logits, none of the first "
-                f"{SEARCHED:,} texts has other ones, and replacing attention at every site leaves them unchanged, so "
-                "it cannot be tested whether run() uses the replaced weights. If this is due to the texts, for example "
-                "because the model knows none of their words, give "
+                f"the model gives all {len(e.instances)} sampled texts exactly the same logits, and so it does for all "
+                f"others that were tried (at most {SEARCHED:,}). Replacing attention at every site leaves them "
+                "unchanged, so it cannot be tested whether run() uses the replaced weights. If this is due to the "
+                "texts, for example because the model knows none of their words, give "
                 f"data on which its logits differ. Otherwise: {ADVICE}"
             )
         raise BrokenContractError(

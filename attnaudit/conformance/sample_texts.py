@@ -177,7 +177,7 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
     first = list(instances[: 16 * count])
     short = [one for one in first if len(one.text.split()) <= longest] or spread(first, 2)[:1]
     chosen = _readable(adapter, spread(short, count))
-    different = _with_other_logits(adapter, instances, chosen, longest)
+    different = _with_other_logits(adapter, instances, chosen)
     if different is not None:
         chosen = spread([*chosen[:-1], different], count)
     return Examples(adapter, chosen, thorough, _long_instance(adapter, first, chosen))
@@ -204,29 +204,32 @@ def _long_instance(adapter: ModelAdapter, instances: Sequence[Instance], chosen:
 
 
 def _with_other_logits(
-    adapter: ModelAdapter, instances: Sequence[Instance], chosen: Sequence[Instance], longest: int
+    adapter: ModelAdapter, instances: Sequence[Instance], chosen: Sequence[Instance]
 ) -> Instance | None:
     """Return an instance whose logits differ from those of the chosen instances, if these all have the same logits.
 
     Args:
         adapter: The adapter.
-        instances: The instances to search. Only the first `SEARCHED` of them are read.
+        instances: The instances to search, from short to long. Only the first `SEARCHED` of them are read.
         chosen: The chosen instances.
-        longest: The largest number of words of an instance that is looked at.
     """
     try:
         with torch.no_grad():
             logits = adapter.run(adapter.collate(chosen)).logits
-            if len(chosen) < 2 or bool(_differs(logits, logits[:1]).any()):
-                return None
-            others = [one for one in instances[:SEARCHED] if len(one.text.split()) <= longest]
-            for start in range(0, len(others), SEARCH_BATCH):
-                part = others[start : start + SEARCH_BATCH]
-                differs = _differs(adapter.run(adapter.collate(part)).logits, logits[:1])
-                if bool(differs.any()):
-                    return part[int(differs.long().argmax())]
     except Exception:  # The checks run on the chosen instances, and report the error.
         return None
+    if len(chosen) < 2 or bool(_differs(logits, logits[:1]).any()):
+        return None
+    others = sorted(instances[:SEARCHED], key=lambda one: len(one.text.split()))
+    for start in range(0, len(others), SEARCH_BATCH):
+        part = others[start : start + SEARCH_BATCH]
+        try:
+            with torch.no_grad():
+                differs = _differs(adapter.run(adapter.collate(part)).logits, logits[:1])
+        except Exception:  # The audit reports the error when it measures these instances.
+            continue
+        if bool(differs.any()):
+            return part[int(differs.long().argmax())]
     return None
 
 

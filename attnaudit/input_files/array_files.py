@@ -128,7 +128,7 @@ def _read_npy(content: bytes, at: str) -> dict[str, Any]:
         raise DataError(f"{at} is an .npz archive. Expected one array: write it with numpy.save.")
     if array.dtype.kind not in "biuf":
         raise DataError(f"{at} contains {array.dtype}, expected numbers. Convert the array to float32.")
-    if array.ndim == 1 and array.dtype.kind != "f":
+    if array.ndim == 1 and array.size and array.dtype.kind != "f":
         raise _without_scale(at, str(array.dtype))
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which `_numbers` reports
         return {FEATURES: torch.from_numpy(np.array(array, dtype=np.float32, order="C"))}
@@ -181,7 +181,8 @@ def _without_scale(at: str, dtype: str) -> DataError:
     return DataError(
         f"{at}: the array is a waveform of {dtype}, so the scale of its samples is unknown. Expected floating-point "
         "samples from -1 to 1. Divide the samples by the largest possible one, such as "
-        "(samples / 32768).astype('float32') for samples of 16 bits, and save the array again."
+        "(samples / 32768).astype('float32') for samples of 16 bits, and save the array again. If it is no waveform, "
+        "expected shape (n, d), with one row of d features for each of n units."
     )
 
 
@@ -205,7 +206,7 @@ def _numbers(value: object, at: str, name: str, *, of_waveform: bool = False) ->
     if not _is_dense(value) or value.is_complex() or value.is_quantized:
         kind = "nested" if value.is_nested else "meta" if value.is_meta else value.layout
         raise DataError(f"{at}: '{name}' is a {kind} tensor of {value.dtype}, expected a dense tensor of numbers.")
-    if of_waveform and value.dim() == 1 and not value.is_floating_point():
+    if of_waveform and value.dim() == 1 and value.numel() and not value.is_floating_point():
         raise _without_scale(at, str(value.dtype).removeprefix("torch."))
     if value.numel() > LARGEST_FILE:  # a few stored numbers can stand for many, as after expand()
         raise DataError(f"{at}: '{name}' has {value.numel():,} numbers, expected at most {LARGEST_FILE:,}.")

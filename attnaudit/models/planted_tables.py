@@ -6,10 +6,10 @@ its bypass evidence b_i, and a flag g_i (1 if the token is a marker):
     logits = scale · (Σ_i α_i v_i (1 - s) + b s') + bias      α = projection(a)      b = Σ_i b_i
 
 With a switch, s = s' = min(Σ g_i, 1). Only bypass evidence then counts in texts with a marker, and only evidence
-multiplied by attention counts in other texts. Without a switch, s = 0 and s' = 1, so both kinds count. Every state
-contains b, and the weights sum to one, so b reaches the decoder regardless of the weights. The formula of b is that of
-the bypass "sum" (see `attnaudit.models.architecture.PlantedTables`). With the bypass "collected", only the states of
-markers contain b, so it is multiplied by their weights. An embedding of zeros has no evidence.
+multiplied by attention counts in other texts. Without a switch, s = 0 and s' = 1, so both kinds count. The formula of b
+is that of the bypass "sum" (see `attnaudit.models.architecture.PlantedTables`). Every state contains b, and the weights
+sum to one, so b reaches the decoder regardless of the weights. Only with the bypass "collected" do no other states than
+those of markers contain b, so it is multiplied by their weights. An embedding of zeros has no evidence.
 """
 
 from __future__ import annotations

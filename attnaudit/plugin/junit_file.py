@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from attnaudit.errors import ReportError
+from attnaudit.errors import AuditError, ReportError
 from attnaudit.formatting import one_line
 
 if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
 
+#: Endings of policies, tests and configuration files. A log file never replaces such a file.
+SOURCES = (".toml", ".py", ".ini", ".cfg")
 #: The number of bytes that are read to find out whether a file is a JUnit file.
 BEGINNING = 2**12
 
@@ -58,8 +60,14 @@ def refuse_inputs_as_outputs(config: pytest.Config, options: AuditOptions) -> No
         log_file = config.getini("log_file")
     given = (("--junitxml", config.getoption("xmlpath", None)), ("--log-file", log_file))
     folder = config.invocation_params.dir
-    outputs = [(name, folder / os.path.expandvars(one)) for name, one in given if one]
-    require_separate([(name, path.expanduser()) for name, path in outputs], read)
+    outputs = [(name, (folder / os.path.expandvars(one)).expanduser()) for name, one in given if one]
+    require_separate(outputs, read)
+    for name, path in outputs:
+        # No option names such a file. `remove_earlier` refuses --junitxml.
+        if name == "--log-file" and path.suffix in SOURCES and path.is_file():
+            raise AuditError(
+                f"{name} {path}: this file exists and may be a policy or a test file. Choose another file."
+            )
 
 
 def remove_earlier(path: Path | None) -> None:

@@ -257,7 +257,7 @@ def _require_same(options: AuditOptions, first: _Run, other: _Run, variation: Va
         raise AuditError(
             f"--model {options.models[0]}: the runs audited different models (sha256 {first.model_sha256[:12]} in the "
             f"first run, {other.model_sha256[:12]} with {variation}). {fatal} Load the weights from a file, or set the "
-            "seed before they are drawn. Give the modules of the model the same attributes each time."
+            "seed before they are drawn. If the weights are the same, an attribute of a module differs, such as a time."
         )
     one, two = first.data, other.data
     of_same_rows = "audited rows" not in (one.hashed, two.hashed) or one.audited == two.audited

@@ -112,7 +112,7 @@ def enclosed_distances_of_units(vectors: Floats, units: Integers) -> tuple[Float
     deviations = z - z.mean((1, 2), keepdims=True) + of_class / (classes * (rows - 1))
     lengths = np.linalg.norm(z, axis=-1, keepdims=True)
     directions = np.divide(z, lengths, out=np.zeros_like(z), where=lengths > 0)
-    lower: Floats = (deviations * directions).sum(-1).mean((1, 2))
+    lower: Floats = np.maximum(0.0, (deviations * directions).sum(-1).mean((1, 2)))  # rounding may leave -2e-16
     upper: Floats = np.linalg.norm(deviations, axis=-1).mean((1, 2))
     return lower, upper
 

@@ -38,8 +38,8 @@ LIMIT_ROWS = 100
 LARGEST_DISTANCE = 2.0
 #: For the lost share, units have at least this many rows. Each row is compared with the mean of the others.
 KEPT_ROWS = 8
-#: The factors that are tried for each unit. They are dense near 0, where the best factor of large vectors is.
-FACTORS = np.linspace(0, 1, 25) ** 2
+#: The factors that are tried for each unit: numbers that are dense near 0, and multiples of the given factor.
+FACTORS, MULTIPLES = np.linspace(0, 1, 25) ** 2, np.geomspace(0.5, 2, 25)
 
 
 def unbet_units(units: Integers) -> int:
@@ -151,7 +151,8 @@ def lost_share_sequence(
 
     * Means are enclosed (see `enclosed_distances_of_units`).
     * With another factor than the best one, more is lost. The upper end of the sequence uses the given factor.
-    * With a factor that is chosen for each unit, less is lost on average. The lower end uses such factors.
+    * With a factor that is chosen for each unit, less is lost on average. The lower end uses such factors. 50 are
+      tried, so the chosen one is close to the best one.
 
     The outputs are limited. If u or u - a v of a row is longer than the longest one in the first units, u and v are
     both shortened in proportion. The sequence is then for the share of the shortened vectors.
@@ -173,7 +174,7 @@ def lost_share_sequence(
     outputs, kept = outputs * scale, kept * scale
     size, largest_size = enclosed_distances_of_units(outputs, units)
     lost, most_lost = enclosed_distances_of_units(outputs - factor * kept, units)
-    for other in FACTORS:
+    for other in np.unique(np.concatenate([FACTORS, np.minimum(factor * MULTIPLES, 1.0)])):
         lost = np.minimum(lost, enclosed_distances_of_units(outputs - other * kept, units)[0])
     most = limit * largest_enclosed_distance(units)
     bounds = RatioBounds(low=0.0, high=math.inf, most_below=most, most_above=most)

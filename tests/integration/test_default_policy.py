@@ -1,4 +1,4 @@
-"""The shipped policy: two questions, each with a gate, and a figure that justifies each threshold."""
+"""The shipped policy: three questions, each with a gate, and a figure that justifies each threshold."""
 
 from __future__ import annotations
 

@@ -60,6 +60,14 @@ def test_a_junit_path_with_another_kind_of_file_is_refused(project: pytest.Pytes
     assert (project.path / "test_audit.py").read_bytes() == before
 
 
+def test_a_log_file_never_replaces_a_test_file(project: pytest.Pytester) -> None:
+    before = (project.path / "test_audit.py").read_bytes()
+    result = project.runpytest("--model", "tiny", "--log-file=test_audit.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--log-file *test_audit.py: this file exists and may be a policy or a test file.*"])
+    assert (project.path / "test_audit.py").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

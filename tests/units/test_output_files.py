@@ -34,3 +34,17 @@ def test_the_message_names_the_option_and_the_file(tmp_path: Path) -> None:
         require_separate([found, ("--markdown", tmp_path / "a")], [])
     with pytest.raises(AuditError, match="cannot be accessed"):
         require_separate([("--json", tmp_path / ("x" * 5000))], [])
+
+
+def test_a_file_in_an_input_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model" / "parts").mkdir(parents=True)
+    model = [("also given with --model", tmp_path / "model")]
+    for name in ("config.json", "parts/weights.safetensors"):
+        require_separate([("--json", tmp_path / "model" / name)], model)  # there is no such file yet
+        (tmp_path / "model" / name).write_text("{}", encoding="utf-8")
+        with pytest.raises(
+            AuditError, match=r"^--json .*: this file is in the folder .*model, which is also given with"
+        ):
+            require_separate([("--json", tmp_path / "model" / name)], model)
+    (tmp_path / "model" / "junit.xml").write_text("<testsuites/>", encoding="utf-8")
+    require_separate([("--junitxml", tmp_path / "model" / "junit.xml")], model)

@@ -17,7 +17,7 @@ from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.policies.policy import from_tables
 from attnaudit.records import Direction
 from attnaudit.research.validation.figures_schema import Question
-from attnaudit.research.validation.population_schema import Family
+from attnaudit.research.validation.population_schema import FAMILIES, Family
 
 #: Why --quick leaves a check out.
 NOT_QUICK = "left out by --quick, which measures only the checks that may become gates and the cheapest of the others"
@@ -92,11 +92,10 @@ def _gate(
     question: Question,
     *,
     scale: Scale = "linear",
-    gates: tuple[Family, ...] = ("pooled attention", "transformer"),
     **arguments: Parameter,
 ) -> CandidateSpec:
     return CandidateSpec(
-        name=name, arguments=arguments, question=question, direction="at_least", gates=gates, scale=scale,
+        name=name, arguments=arguments, question=question, direction="at_least", gates=FAMILIES, scale=scale,
         quick=True, reported=False, transformers=True,
     )  # fmt: skip
 

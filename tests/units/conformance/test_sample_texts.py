@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from torch import nn
 
+from attnaudit.adapters.protocol import Inputs
 from attnaudit.conformance.run_suite import quick
 from attnaudit.conformance.sample_texts import SEARCH_BATCH, examples
 from attnaudit.errors import AdapterError
@@ -33,10 +34,29 @@ def test_a_row_with_other_logits_is_among_the_examples_wherever_it_is(place: int
 def test_a_model_that_gives_the_same_logits_to_all_texts_is_refused() -> None:
     decoder = nn.Linear(10, 2)
     nn.init.zeros_(decoder.weight)
-    with pytest.raises(AdapterError, match="none of the first 10,000 texts has other ones"):
+    with pytest.raises(AdapterError, match=r"for all others that were tried \(at most 10,000\)"):
         quick(pooled(2, decoder=decoder), rows(100, other_at=[50]))
 
 
 def test_the_examples_are_those_of_before_if_their_logits_differ() -> None:
     adapter, data = pooled(2), list(dataset().instances)
     assert len({one.id for one in examples(adapter, data).instances}) == 6
+
+
+def test_a_long_row_with_other_logits_is_found_too() -> None:
+    adapter, data = pooled(2), rows(100)
+    data[70] = Instance(id="long", text=" ".join([OTHER] * 300))
+    assert "long" in {one.id for one in examples(adapter, data).instances}
+
+
+def test_a_row_that_cannot_be_read_does_not_end_the_search() -> None:
+    adapter, data = pooled(2), rows(200, other_at=[150])
+
+    class Refuses(type(adapter)):  # type: ignore[misc]
+        def collate(self, instances: Sequence[Instance]) -> Inputs:
+            if any(one.id == "40" for one in instances):
+                raise ValueError("row 40")
+            return super().collate(instances)
+
+    adapter.__class__ = Refuses
+    assert OTHER in {one.text for one in examples(adapter, data).instances}

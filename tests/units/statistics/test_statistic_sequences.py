@@ -156,7 +156,7 @@ def test_enclosed_distances_are_within_their_bounds(seed, classes, rows):
     vectors /= max(1e-300, np.linalg.norm(vectors, axis=1).max())
     units = random.integers(0, 40, (30, classes, rows))
     lower, upper = enclosed_distances_of_units(vectors, units)
-    assert (lower >= -1e-12).all()
+    assert (lower >= 0).all()
     assert (lower <= upper + 1e-12).all()
     assert (upper <= largest_enclosed_distance(units) + 1e-12).all()
 
