@@ -58,7 +58,7 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
     records = [check.judge(measured) for check in checks]
     assert [record.value is not None for record in records] == [True, True]
-    assert names_in_messages(records) == {"patch", "patches", "picture"}
+    assert names_in_messages(records) == {"patch", "patches", "picture", "pictures"}
     assert {len(row) for row in measured.boxes} == {64}
     assert any("typical patch of its picture" in note for note in cost.notes)
 
@@ -80,7 +80,7 @@ def test_tones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
     records = [check.judge(measured) for check in checks]
     assert [record.value is not None for record in records] == [True, True]
-    assert names_in_messages(records) == {"patch", "patches", "recording"}
+    assert names_in_messages(records) == {"patch", "patches", "recording", "recordings"}
     assert {len(row) for row in measured.times} == {24}
     assert any("mean patch of its recording" in note for note in cost.notes)
 
@@ -104,7 +104,7 @@ def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert all(len(row) == 4 for row in measured.tokens)
     records = [check.judge(measured) for check in checks]
     verdicts = {record.check: record.verdict for record in records}
-    assert names_in_messages(records) == {"passage", "prompt", "prompts", "tokens of the passages"}
+    assert names_in_messages(records) == {"passage", "passages", "prompt", "prompts", "tokens of the passages"}
     used = "total_effect.standardised"
     assert set(verdicts) == {"top_k_drop.1", "linear_datamodelling_score.32", "pointing.logits", used}
     assert "pass" not in [verdict for name, verdict in verdicts.items() if name != used]
