@@ -126,8 +126,8 @@ CLAIMS = (
             "20news/*": "On 20News, models that start from word vectors depend on their attention: their median TVD is "
             ".236, against .014 for models that start from random embeddings. Tutek & Šnajder 2020, table 1, also "
             "report a drop in F1 of .141 under permuted attention.",
-            "babi-1/*": "On bAbI-1, the BiLSTM with dot attention depends on its attention: its median TVD is .853 (random "
-            "embeddings), against at most .014 in the other rows that count.",
+            "babi-1/*": "On bAbI-1, the BiLSTM with dot attention depends on its attention: its median TVD is .853 "
+            "(random embeddings), against at most .014 in the other rows that count.",
         },
     ),
     Claim(
