@@ -31,13 +31,13 @@ class StoreOnce(argparse.Action):
         Raises:
             argparse.ArgumentError: The option was given before on the same command line.
         """
-        given: set[str] = getattr(parser, "given", set())
-        if self.option_strings and self.dest in given:
+        stored: set[str] = getattr(parser, "stored", set())
+        if self.option_strings and self.dest in stored:
             former = _shown(getattr(namespace, self.dest, None))
             raise argparse.ArgumentError(
                 self, f"this option is given twice, as {former} and as {_shown(values)}. Give it once."
             )
-        given.add(self.dest)
+        stored.add(self.dest)
         setattr(namespace, self.dest, values)
 
 
@@ -55,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.given: set[str] = set()
+        self.stored: set[str] = set()
         super().__init__(*args, **options)
         for name in (None, "store"):
             self.register("action", name, StoreOnce)
@@ -69,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
             SystemExit: A command or an option is unknown, or argparse refuses a word.
         """
         words = list(args or ())
-        self.given = set()
+        self.stored = set()
         commands = self._commands()
         if commands:
             first = next((word for word in words if not word.startswith("-")), None)

@@ -11,7 +11,8 @@ class Once(argparse.Action):
     """Store the value of an option that may be given only once. The default of the option must be None.
 
     argparse itself would keep the last value and silently drop the others. A second --policy, for example in the
-    `addopts` of a configuration file, could then replace the policy that was meant.
+    `addopts` of a configuration file, could then replace the policy that was meant. pytest parses its options several
+    times, so, unlike `attnaudit.command_parser.StoreOnce`, the former value is that of the namespace.
     """
 
     def __call__(
