@@ -81,6 +81,19 @@ class SmallDot(ScaledDot):
             nn.init.uniform_(self.query, -1 / math.sqrt(width), 1 / math.sqrt(width))
 
 
+class UnscaledDot(ScaledDot):
+    """Dot-product alignment without a scale: the score hᵀq, where the vector q is as in `ScaledDot`.
+
+    Args:
+        width: Number of features of a hidden state (m).
+        size: Not used.
+        query: Number of features of the query's state; None for models that read no query.
+    """
+
+    def forward(self, hidden: Tensor, query: Tensor | None = None) -> Tensor:
+        return super().forward(hidden, query) * math.sqrt(hidden.shape[-1])
+
+
 class Deep(nn.Module):
     """Deep alignment: the score D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
 
@@ -127,6 +140,7 @@ ALIGNMENTS: dict[str, type[nn.Module]] = {
     "additive": Additive,
     "dot": ScaledDot,
     "small_dot": SmallDot,
+    "unscaled_dot": UnscaledDot,
     "deep": Deep,
     "uniform": Uniform,
 }

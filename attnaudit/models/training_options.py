@@ -152,7 +152,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
             "with a class that the text mentions)",
         ),
         ("encoder", "bilstm", "bilstm, gru, cnn, narrow_cnn, transformer, mlp or average"),
-        ("alignment", "additive", "additive, dot, small_dot, deep or uniform"),
+        ("alignment", "additive", "additive, dot, small_dot, unscaled_dot, deep or uniform"),
         (
             "projection",
             "softmax",

@@ -162,17 +162,19 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
     for row in (row for row in run.rows if not row.plan.unavailable):
         table, name = row.table.name, row.plan.name
         plan = run.seed_plan
-        planned = plan is not None and not options.quick and plan.count(options.stem, name) is not None
+        planned = None if plan is None or options.quick else plan.seeds(options.stem, name)
         measured = measured_row(
             row,
             command=options.command,
             created=run.created,
             instances=options.instances,
-            seed_plan=plan.sha256 if plan is not None and planned else None,
+            seed_plan=plan.sha256 if plan is not None and planned is not None else None,
             environment=environment,
             vectors=_recorded(options.vectors),
         )
-        rows[table, name] = with_earlier_runs(measured, rows.get((table, name)))
+        rows[table, name] = with_earlier_runs(
+            measured, rows.get((table, name)), planned=None if row.plan.once else planned
+        )
         if measured.quantities:
             figures = {key: one for key, one in figures.items() if key[:2] != (table, name)}
         for figure in row_figures(row):
@@ -243,29 +245,29 @@ def _rows(
     for plan in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(plan.name, pattern) for pattern in options.only):
             continue
-        count = 0 if plan.unavailable else _seeds(plan, options, seed_plan)
-        seeds = [_with_seed(plan, seed, options) for seed in range(count)]
-        rows.append(RowRun(table=table, plan=plan, plans_by_seed=seeds, missing=plan.unavailable))
+        seeds = () if plan.unavailable else _seeds(plan, options, seed_plan)
+        by_seed = [_with_seed(plan, seed, options) for seed in seeds]
+        rows.append(RowRun(table=table, plan=plan, plans_by_seed=by_seed, missing=plan.unavailable))
     return rows
 
 
-def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) -> int:
-    """Return the number of seeds of a row.
+def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) -> range:
+    """Return the seeds of a row.
 
     Raises:
         AuditError: The options ask for another number of seeds than the plan.
     """
     if row.once:
-        return 1
+        return range(1)
     if options.quick:
-        return QUICK_SEEDS
-    planned = None if plan is None else plan.count(options.stem, row.name)
-    if plan is not None and planned is not None and options.seeds not in (None, planned):
+        return range(QUICK_SEEDS)
+    planned = None if plan is None else plan.seeds(options.stem, row.name)
+    if plan is not None and planned is not None and options.seeds not in (None, len(planned)):
         raise AuditError(
-            f"--seeds {options.seeds}: {plan.path} plans {plural(planned, 'seed')} for {row.name}. Leave --seeds out, "
-            "or change the plan and commit it before the run."
+            f"--seeds {options.seeds}: {plan.path} plans {plural(len(planned), 'seed')} for {row.name}. Leave "
+            "--seeds out, or change the plan and commit it before the run."
         )
-    return planned or options.seeds or DEFAULT_SEEDS
+    return planned or range(options.seeds or DEFAULT_SEEDS)
 
 
 def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:

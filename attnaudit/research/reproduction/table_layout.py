@@ -28,21 +28,21 @@ from attnaudit.research.reproduction.verdicts_on_claims.goals import goal_result
 NOT_RUN = "not run here"
 
 
-def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | None = None) -> Reproduction:
+def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, range] | None = None) -> Reproduction:
     """Build the report of a paper, without remedies.
 
     Args:
         results: The measured results. Call `require_declared` on them first.
         paper: The declaration of the paper.
-        seeds: (table, row) -> planned number of seeds. Seeds that were added later are left out, and a row with fewer
-            seeds cannot decide a claim. Rows without a plan keep all their seeds. None if no row has a plan.
+        seeds: (table, row) -> planned seeds. Other seeds are left out, and a row that lacks planned seeds cannot decide
+            a claim. Rows without a plan keep all their seeds. None if no row has a plan.
     """
     header = results.header
     results = replace(results, rows=tuple(map(mean_of_runs, results.rows)))
-    results, notes, incomplete = with_planned_seeds(results, seeds or {})
     corpora = corpora_of(paper, embedded=header.embedded)
     plans = {(table.name, row.name): row for table in paper.tables for row in table.rows(corpora)}
     results, outdated = without_outdated_rows(results, plans)
+    results, notes, incomplete = with_planned_seeds(results, seeds or {})
     by_score = row_exclusions(results.rows, paper, corpora)
     reasons = (incomplete, {key: exclusion.reason for key, exclusion in by_score.items()})
     excluded = {

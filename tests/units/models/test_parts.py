@@ -93,6 +93,16 @@ def test_the_learned_query_of_small_dot_starts_from_small_values_and_that_of_dot
     assert torch.equal(*reading)
 
 
+def test_the_scores_of_unscaled_dot_are_plain_products() -> None:
+    torch.manual_seed(0)
+    states, query = torch.randn(2, 3, 400), torch.randn(2, 400)
+    learned = ALIGNMENTS["unscaled_dot"](400, 1)
+    assert learned.query.abs().max() > 2
+    torch.testing.assert_close(learned(states), states @ learned.query)
+    reading = ALIGNMENTS["unscaled_dot"](400, 1, 400)
+    torch.testing.assert_close(reading(states, query), torch.einsum("btm,bm->bt", states, query))
+
+
 def test_the_narrow_cnn_has_the_published_filter_widths() -> None:
     narrow = encoder("narrow_cnn", 4, 128)
     assert [layer.kernel_size for layer in narrow.filters] == [(1,), (3,), (5,), (7,)]  # type: ignore[union-attr]

@@ -17,6 +17,8 @@ from attnaudit.research.reproduction.papers.tutek_snajder_claims import EQUAL_SI
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import FRAGILITY, LAYERS, PROBABILITY, Numbers
 
 ALIGNMENTS = ("additive", "dot")
+#: The paper divides the score of dot attention by √m. Models that do so hardly use attention, unlike the paper's.
+UNSCALED = {"dot": "unscaled_dot"}
 DEPTHS = (1, 2, 3)
 DELTAS = (1.0, 10.0, 20.0, 30.0)
 ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)
@@ -48,7 +50,7 @@ def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weigh
     Args:
         of: The name of the corpus.
         form: A form in FORMS.
-        alignment: The alignment function of attention.
+        alignment: The alignment in the name of the row.
         layers: The number of layers of the BiLSTM. None for one layer.
         weight: δ of the form "tying" or η of the form "mlm". None for DELTA or ETA. Other forms ignore it.
     """
@@ -56,7 +58,7 @@ def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weigh
     weights = {name: (defaults[name] if weight is None else weight) if form == name else 0.0 for name in defaults}
     built = architecture(
         corpus(of),
-        alignment=alignment,
+        alignment=UNSCALED.get(alignment, alignment),
         states=form if form in ("concat", "residual") else "plain",
         embedding_size=300,
         hidden_size=150,

@@ -9,7 +9,7 @@ results file keeps both, and each seed counts with the mean over its runs.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,9 @@ SAME = 1e-6
 _Values = Sequence[float | None]
 
 
-def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredRow:
+def with_earlier_runs(
+    row: MeasuredRow, before: MeasuredRow | None, *, planned: Container[int] | None = None
+) -> MeasuredRow:
     """Return a newly measured row with the earlier runs of the row that it replaces.
 
     The replaced row becomes an earlier run if it has the same settings. Runs that gave the same numbers as the new row
@@ -31,6 +33,7 @@ def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredR
     Args:
         row: The new row.
         before: The row that it replaces. None if there is none.
+        planned: The planned seeds. The new row may lack other seeds of the replaced row. None if there is no plan.
     """
     if before is None or before.provenance is None or not before.quantities:
         return row
@@ -38,7 +41,9 @@ def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredR
         return _kept(before, f"not measured again: {row.missing}")
     if not row.setting or before.setting != row.setting:
         return row
-    lost = sorted(set(before.provenance.seeds) - set(row.provenance.seeds))
+    lost = sorted(
+        seed for seed in set(before.provenance.seeds) - set(row.provenance.seeds) if planned is None or seed in planned
+    )
     if lost:
         seeds = ", ".join(map(str, lost))
         return _kept(before, f"measured again, but not with {'seed' if len(lost) == 1 else 'seeds'} {seeds}: not used")

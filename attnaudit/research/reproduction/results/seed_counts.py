@@ -1,4 +1,4 @@
-"""Leave out the seeds of a row that were added after the planned ones, and note rows with too few seeds."""
+"""Leave out the seeds of a row that were not planned, and note rows that lack planned seeds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from attnaudit.research.reproduction.results.seed_plan import SeedPlan
 
 def planned_seeds(
     results: Results, paper: Paper, corpora: Sequence[str], plan: SeedPlan | None, report: str
-) -> dict[RowKey, int]:
-    """Return the planned number of seeds of the measured rows.
+) -> dict[RowKey, range]:
+    """Return the planned seeds of the measured rows.
 
     Rows whose models have different seeds (`RowPlan.once`) are left out, because the declaration of the paper fixes
-    their number of seeds.
+    their seeds.
 
     Args:
         results: The measured results.
@@ -34,50 +34,66 @@ def planned_seeds(
         return {}
     once = {(table.name, row.name) for table in paper.tables for row in table.rows(corpora) if row.once}
     keys = [(row.table, row.name) for row in results.rows if (row.table, row.name) not in once]
-    counts = {key: plan.count(report, key[1]) for key in keys}
-    return {key: count for key, count in counts.items() if count is not None}
+    found = {key: plan.seeds(report, key[1]) for key in keys}
+    return {key: seeds for key, seeds in found.items() if seeds is not None}
 
 
 def with_planned_seeds(
-    results: Results, seeds: Mapping[RowKey, int]
+    results: Results, planned: Mapping[RowKey, range]
 ) -> tuple[Results, dict[RowKey, str], dict[RowKey, str]]:
-    """Leave out the seeds that a row has in addition to its planned seeds.
+    """Leave out the seeds of each row that were not planned.
 
     Args:
         results: The measured results.
-        seeds: (table, row) -> planned number of seeds. Other rows are not changed.
+        planned: (table, row) -> planned seeds. Other rows are not changed.
 
     Returns:
-        The results, (table, row) -> note on added seeds, and (table, row) -> note on missing seeds.
+        The results, (table, row) -> note on dropped seeds, and (table, row) -> note on missing seeds.
     """
-    rows, added, missing = [], {}, {}
+    rows, dropped, missing = [], {}, {}
     for row in results.rows:
         key, made = (row.table, row.name), row.provenance
-        count = seeds.get(key)
-        if count is None or made is None:
+        seeds = planned.get(key)
+        if seeds is None or made is None:
             rows.append(row)
             continue
-        if len(made.seeds) < count:
-            missing[key] = f"{len(made.seeds)} of {count} planned seeds"
-        if len(made.seeds) > count:
-            later = ", ".join(map(str, made.seeds[count:]))
-            more = plural(len(made.seeds) - count, "seed")
-            added[key] = f"dropped: {more} ({later}), added after the plan"
-            row = _first_seeds(row, made, count)
+        others = [seed for seed in made.seeds if seed not in seeds]
+        if others:
+            before = "run before the plan" if others[0] < seeds.start else "added after the plan"
+            dropped[key] = f"dropped: {plural(len(others), 'seed')} ({', '.join(map(str, others))}), {before}"
+        if len(others) == len(made.seeds):
+            why = f"the planned seeds were not run yet ({dropped[key]})"
+            row = msgspec.structs.replace(row, provenance=None, quantities={}, scores={}, missing=why)
+        elif others:
+            row = _with_seeds(row, made, [place for place, seed in enumerate(made.seeds) if seed in seeds])
+        found = len(made.seeds) - len(others)
+        if 0 < found < len(seeds):
+            missing[key] = f"{found} of {len(seeds)} planned seeds"
         rows.append(row)
-    return replace(results, rows=tuple(rows)), added, missing
+    return replace(results, rows=tuple(rows)), dropped, missing
 
 
-def _first_seeds(row: MeasuredRow, made: Provenance, count: int) -> MeasuredRow:
+def _with_seeds(row: MeasuredRow, made: Provenance, places: Sequence[int]) -> MeasuredRow:
+    """Return a row with some of its seeds.
+
+    Args:
+        row: The row.
+        made: How the row was measured.
+        places: The places of the seeds in its values.
+    """
+
+    def kept(values: Sequence[float | None]) -> list[float | None]:
+        return [values[place] for place in places] if values else []
+
     return msgspec.structs.replace(
         row,
-        provenance=msgspec.structs.replace(made, seeds=made.seeds[:count]),
+        provenance=msgspec.structs.replace(made, seeds=[made.seeds[place] for place in places]),
         quantities={
-            name: MeasuredQuantity(n=measured.n, values=measured.values[:count])
+            name: MeasuredQuantity(n=measured.n, values=kept(measured.values))
             for name, measured in row.quantities.items()
         },
         scores={
-            role: RoleScores(accuracy=scores.accuracy[:count], f1=scores.f1[:count])
+            role: RoleScores(accuracy=tuple(kept(scores.accuracy)), f1=tuple(kept(scores.f1)))
             for role, scores in row.scores.items()
         },
     )

@@ -1,7 +1,8 @@
-"""Read the plan of seeds: a file that fixes how many seeds each row has, before any of them is run.
+"""Read the plan of seeds: a file that fixes the seeds of each row, before any of them is run.
 
 The number of seeds decides which claims can be judged. If it were chosen after a look at the results, the intervals
-would be too narrow. The plan is the file seeds.toml next to the results. It is committed before a run.
+would be too narrow. The plan is the file seeds.toml next to the results. It is committed before a run. If a row needs
+more seeds after its results have been seen, the plan gives it new ones (`first`), and those that were seen are dropped.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ SEED_PLAN = "seeds.toml"
 
 
 class PlannedSeeds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The number of seeds of some rows.
+    """The seeds of some rows.
 
     Attributes:
         reports: A pattern of the names of reports, such as "jain-wallace*".
         rows: A pattern of the names of rows, such as "imdb/*".
         seeds: The number of seeds per row.
-        reason: Why this number was chosen.
+        first: The first seed. The others follow it.
+        reason: Why these seeds were chosen.
     """
 
     reports: str
     rows: str
     seeds: int
     reason: str
+    first: int = 0
 
 
 class _PlanFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,19 +56,19 @@ class SeedPlan:
     sha256: str
     planned: tuple[PlannedSeeds, ...]
 
-    def count(self, report: str, row: str) -> int | None:
-        """Return the planned number of seeds of a row.
+    def seeds(self, report: str, row: str) -> range | None:
+        """Return the planned seeds of a row.
 
         Args:
             report: The name of the report: the file name of its results, without extension.
             row: The name of the row.
 
         Returns:
-            The number of seeds. None if no entry matches.
+            The seeds. None if no entry matches.
         """
         for one in self.planned:
             if fnmatch.fnmatchcase(report, one.reports) and fnmatch.fnmatchcase(row, one.rows):
-                return one.seeds
+                return range(one.first, one.first + one.seeds)
         return None
 
 
@@ -90,6 +93,6 @@ def read_seed_plan(folder: Path) -> SeedPlan | None:
             f"{path}: the file is not a plan of seeds ({error}). Expected entries [[planned]] with reports, rows, "
             "seeds and reason."
         ) from error
-    if any(one.seeds < 1 for one in found.planned):
-        raise ReportError(f"{path}: expected at least 1 seed in every entry.")
+    if any(one.seeds < 1 or one.first < 0 for one in found.planned):
+        raise ReportError(f"{path}: expected at least 1 seed in every entry, and no first seed below 0.")
     return SeedPlan(path=path, sha256=hashlib.sha256(content).hexdigest(), planned=found.planned)

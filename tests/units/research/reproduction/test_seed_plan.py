@@ -35,13 +35,13 @@ def test_the_first_entry_that_matches_counts(tmp_path: Path) -> None:
     (tmp_path / SEED_PLAN).write_text(PLAN, encoding="utf-8")
     plan = read_seed_plan(tmp_path)
     assert plan is not None
-    assert plan.count("wen-glove", "imdb/bilstm/additive") == 2
-    assert plan.count("wen", "sst/bilstm/additive") == 5
-    assert plan.count("meister", "imdb/bilstm/additive") == 5
+    assert plan.seeds("wen-glove", "imdb/bilstm/additive") == range(2)
+    assert plan.seeds("wen", "sst/bilstm/additive") == range(5)
+    assert plan.seeds("meister", "imdb/bilstm/additive") == range(5)
     (tmp_path / SEED_PLAN).write_text(PLAN.partition("\n\n")[0], encoding="utf-8")
     first = read_seed_plan(tmp_path)
     assert first is not None
-    assert first.count("meister", "imdb/bilstm/additive") is None
+    assert first.seeds("meister", "imdb/bilstm/additive") is None
     assert first.sha256 != plan.sha256
 
 
@@ -52,6 +52,7 @@ def test_the_first_entry_that_matches_counts(tmp_path: Path) -> None:
         ("[[planned]\n", "not a plan of seeds"),
         ('[[planned]]\nreports = "*"\nrows = "*"\nseeds = 3', "not a plan of seeds"),
         ('[[planned]]\nreports = "*"\nrows = "*"\nseeds = 0\nreason = ""', "at least 1 seed"),
+        ('[[planned]]\nreports = "*"\nrows = "*"\nseeds = 3\nfirst = -1\nreason = ""', "no first seed below 0"),
     ],
 )
 def test_an_invalid_plan_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -66,7 +67,7 @@ def test_every_committed_row_has_a_plan() -> None:
     for path in FOLDER.glob(f"*{SUFFIX}"):
         found = read_results(path)
         assert found is not None
-        assert all(plan.count(path.stem, row.name) for row in found.rows)
+        assert all(plan.seeds(path.stem, row.name) for row in found.rows)
 
 
 def test_later_seeds_are_left_out_and_missing_seeds_keep_a_row_from_deciding(tmp_path: Path) -> None:
@@ -87,6 +88,36 @@ def test_later_seeds_are_left_out_and_missing_seeds_keep_a_row_from_deciding(tmp
             added = len(first.provenance.seeds) - 2
             assert any("added after the plan" in note for note in second.notes) is (added > 0)
             assert ("1 of 2 planned seeds" in second.excluded) is (added < 0)
+
+
+@pytest.mark.parametrize("first", [1, 2, 100])
+def test_seeds_that_were_run_before_the_plan_are_left_out(tmp_path: Path, first: int) -> None:
+    name = f"tutek-snajder{SUFFIX}"
+    (tmp_path / name).write_text((FOLDER / name).read_text(encoding="utf-8"), encoding="utf-8")
+    everything = read_reports(tmp_path)["tutek-snajder"]
+    (tmp_path / SEED_PLAN).write_text(
+        f'[[planned]]\nreports = "*"\nrows = "*"\nseeds = 2\nfirst = {first}\nreason = ""', encoding="utf-8"
+    )
+    planned = read_reports(tmp_path)["tutek-snajder"]
+    shown = 0
+    for before, after in zip(everything.tables, planned.tables, strict=True):
+        for one, other in zip(before.rows, after.rows, strict=True):
+            if one.provenance is None:
+                assert one == other
+                continue
+            places = [place for place, seed in enumerate(one.provenance.seeds) if seed in (first, first + 1)]
+            if not places:
+                assert (other.lines, other.provenance) == ([], None)
+                assert other.missing.startswith("the planned seeds were not run yet (dropped: ")
+                continue
+            assert any("run before the plan" in note for note in other.notes)
+            shown += 1
+            assert other.provenance is not None
+            assert other.provenance.seeds == [one.provenance.seeds[place] for place in places]
+            kept = [[line.values[place] for place in places] for line in one.lines]
+            assert [line.values for line in other.lines] == kept
+            assert ("1 of 2 planned seeds" in other.excluded) is (len(places) == 1)
+    assert (shown > 0) is (first < 100)
 
 
 def test_seeds_of_a_row_that_compares_seeds_are_not_planned() -> None:

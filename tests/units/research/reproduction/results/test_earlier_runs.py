@@ -146,3 +146,13 @@ def test_a_row_that_lacks_seeds_does_not_replace_one_that_has_them() -> None:
     assert msgspec.structs.replace(kept, notes=before.notes) == before
     assert with_earlier_runs(fewer, kept) == kept
     assert with_earlier_runs(before, fewer).provenance == before.provenance
+
+
+def test_seeds_that_are_no_longer_planned_may_be_lost() -> None:
+    before = measured([0.1, 0.2, 0.3], seeds=(0, 1, 2))
+    new = measured([0.4, 0.5], seeds=(2, 3), day=2)
+    both = with_earlier_runs(new, before, planned=range(2, 4))
+    assert both.provenance == new.provenance
+    assert mean_of_runs(both).quantities["mean"].values == pytest.approx([0.35, 0.5])
+    kept = with_earlier_runs(new, before, planned=range(1, 4))
+    assert kept.notes[-1] == "measured again, but not with seed 1: not used"
