@@ -84,8 +84,9 @@ def train_all(
         prepared: Name of a corpus -> prepared parts of the corpus.
         models: The folder of the checkpoints.
         jobs: The number of processes.
-        progress: Called after each model with (number of finished models, number of all models, checkpoint folder).
-            None to report no progress.
+        progress: Called after each model with (number of finished models, number of all models, checkpoint folder). It
+            is called only once for all models that are finished already, with "" as the folder. None to report no
+            progress.
 
     Returns:
         Two dictionaries: plan -> finished model, and plan -> why the model could not be trained.
@@ -93,13 +94,18 @@ def train_all(
     Raises:
         AuditError: A process was killed.
     """
-    waves = _waves(plans)
+    waves = [
+        [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave] for wave in _waves(plans)
+    ]
     total = sum(map(len, waves))
-    found: dict[Plan, TrainedPlan] = {}
+    kept = {task.plan: finished(task) for wave in waves for task in wave}
+    found = {plan: earlier for plan, earlier in kept.items() if earlier is not None}
     failed: dict[Plan, str] = {}
+    if progress is not None and found:
+        progress(len(found), total, "")  # The time left is estimated from the models that are trained after this call.
     for wave in waves:
-        failed.update({plan: failed[plan.base] for plan in wave if plan.base in failed})
-        tasks = [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave if plan not in failed]
+        failed.update({task.plan: failed[task.plan.base] for task in wave if task.plan.base in failed})
+        tasks = [task for task in wave if task.plan not in found and task.plan not in failed]
         for task, result in spread(train_one, tasks, jobs):
             if isinstance(result, TrainedPlan):
                 found[task.plan] = result

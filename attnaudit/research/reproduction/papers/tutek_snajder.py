@@ -309,6 +309,10 @@ PAPER = Paper(
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
         "averages the tying loss over tokens. Here, both are means, so the paper's δ may correspond to our δ/32. On "
         "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
+        "Dot attention has the score hᵀq. The paper divides it by the square root of the width of h (eq. 11). Models "
+        "that do so hardly use attention here, unlike the paper's: on the dev parts, permuting it lowers F1 by at "
+        "most .004. Without the scale, it lowers F1 by .034 and .056 on SST, by .114 and .121 on 20News (GloVe, two "
+        "seeds each), and by .263 on 20News (random embeddings, one seed). In the paper, it is .065 and .368.",
         "Gradients are not clipped (the paper clips them at 5). The best epoch is chosen on dev only.",
         "The paper's clinical data sets (Diabetes, Anemia) are not publicly available and are left out.",
     ),

@@ -102,6 +102,20 @@ def test_a_killed_run_resumes_without_training_a_finished_model_again(
     assert second[plan(1)].test == first[plan(1)].test
 
 
+def test_finished_models_are_reported_at_once_so_that_they_do_not_count_for_the_time_left(tmp_path: Path) -> None:
+    train(tmp_path, plan(0, variant="twin", value=0.1))
+    reported: list[tuple[int, int | None]] = []
+    plans = [plan(0, variant="twin", value=0.1), plan(1)]
+    found, _ = train_models.train_all(
+        plans,
+        {"movie-reviews": data(tmp_path / "data")},
+        tmp_path / "models",
+        progress=lambda done, total, _folder: reported.append((done, total)),
+    )
+    assert reported == [(2, 3), (3, 3)]  # a twin and its base are finished
+    assert len(found) == 3
+
+
 def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> None:
     interrupted = plan(0, epochs=6)
     complete, _ = train(tmp_path / "complete", interrupted)
