@@ -196,9 +196,9 @@ class ReferenceModel(PooledAttentionAdapter):
                 "The model's attnaudit.json does not contain the settings that it was trained with, so no copy of the "
                 "model can be trained. Train the model with `attnaudit train`."
             ) from error
-        # Both terms regularise hidden states that depend on the context. The states of an MLP do not depend on it.
-        changes = {"tying": 0.0, "mlm": 0.0} if retraining.encoder == "mlp" else {}
-        return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed, **changes)
+        if retraining.encoder == "mlp":
+            settings = settings.without_context_losses
+        return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed)
 
     def _load_data(self, part: str, name: str) -> Dataset:
         """Load the "train" or "dev" data by name or path. If the name is "", load the data that the card names."""

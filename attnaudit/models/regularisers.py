@@ -38,8 +38,18 @@ def tying(traced: ForwardPass) -> Tensor:
 
     Here h_t is the hidden state and e_t the embedding of token t. n is the number of tokens, including special ones.
     """
-    gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
-    return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
+    return _mean_over_tokens((traced.hidden - traced.embedded).square().sum(dim=-1), traced.mask)
+
+
+def tying_norm(traced: ForwardPass) -> Tensor:
+    """Return the mean over instances of (1/n) Σ_t ‖h_t - e_t‖, with the symbols of `tying`."""
+    return _mean_over_tokens(torch.linalg.vector_norm(traced.hidden - traced.embedded, dim=-1), traced.mask)
+
+
+def _mean_over_tokens(gaps: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean over instances of the mean of their `gaps` (B, T) over tokens."""
+    mean: Tensor = ((gaps * mask).sum(dim=1) / mask.sum(dim=1)).mean()
+    return mean
 
 
 def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from attnaudit.metrics import f1
 from attnaudit.models.encoded_rows import EncodedRows, training_classes
 from attnaudit.models.length_batches import shuffled_batches, within_tokens
 from attnaudit.models.pooled_classifier import PooledClassifier
-from attnaudit.models.regularisers import masked_words, require_equal_widths, tying
+from attnaudit.models.regularisers import masked_words, require_equal_widths, tying, tying_norm
 from attnaudit.models.training_job import InstanceLoss, Settings, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.models.word_vectors import start_from
@@ -126,7 +126,7 @@ def train(job: TrainingJob) -> Trained:
             dropout=settings.dropout,
             word_dropout=settings.word_dropout,
         )
-        for name in ("tying", "mlm"):
+        for name in ("tying", "tying_norm", "mlm"):
             if getattr(settings, name) > 0:
                 require_equal_widths(model, name)
         words_with_vectors = None if settings.vectors is None else start_from(settings.vectors, model, vocabulary)
@@ -210,6 +210,8 @@ def _batch_loss(job: TrainingJob, model: PooledClassifier, rows: EncodedRows) ->
         loss = label_loss(traced.logits, targets[batch_rows])
         if settings.tying > 0:
             loss = loss + settings.tying * tying(traced)
+        if settings.tying_norm > 0:
+            loss = loss + settings.tying_norm * tying_norm(traced)
         if settings.mlm > 0:
             loss = loss + settings.mlm * masked_words(model, *batch[:3])
         return loss if job.objective is None else job.objective(model, traced, targets[batch_rows], loss)

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         max_words: Number of words in the vocabulary. Only the most frequent words are kept. None for no limit.
         tying: δ of Tutek & Šnajder 2020. It adds (δ / n) Σ_t ‖h_t - e_t‖² to the loss of an instance with n tokens,
             hidden states h_t and embeddings e_t.
+        tying_norm: The same with the distance itself instead of its square: it adds (δ / n) Σ_t ‖h_t - e_t‖. The paper
+            has the square (eq. 4). Later code of its first author has the distance (mttk/unity-in-xai-court on GitHub).
         mlm: η of Tutek & Šnajder 2020. It adds η times the loss of predicting masked words to the loss of an instance.
         vectors: Word vectors with which the embedding is initialised; None for random values.
     """
@@ -63,8 +65,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     min_count: int = 2
     max_words: int | None = None
     tying: float = 0.0
+    tying_norm: float = 0.0
     mlm: float = 0.0
     vectors: Vectors | None = None
+
+    @property
+    def without_context_losses(self) -> Settings:
+        """The same settings without the losses on hidden states that depend on the context, for a model without any."""
+        return msgspec.structs.replace(self, tying=0.0, tying_norm=0.0, mlm=0.0)
 
     def check(self) -> None:
         """Raise AuditError if a setting has an invalid value. The message names the setting."""
@@ -79,9 +87,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
         if not 0 < self.attention_rate < math.inf:
             raise AuditError(f"attention rate is {self.attention_rate}: expected a positive number such as 10.")
-        for name, weight in (("weight decay", self.weight_decay), ("tying", self.tying), ("mlm", self.mlm)):
+        weights = {name: getattr(self, name) for name in ("weight_decay", "tying", "tying_norm", "mlm")}
+        for name, weight in weights.items():
             if not 0 <= weight < math.inf:
-                raise AuditError(f"{name} is {weight}: expected 0 or more.")
+                raise AuditError(f"{name.replace('_', ' ')} is {weight}: expected 0 or more.")
         for name, rate in (("dropout", self.dropout), ("word dropout", self.word_dropout)):
             if not 0 <= rate < 1:
                 raise AuditError(f"{name} is {rate}: expected at least 0 and less than 1.")

@@ -59,7 +59,13 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
         "tying",
         decimal_number,
         0.0,
-        f"weight of an additional loss: the distance of each hidden state from its embedding. {_EQUAL_SIZES}",
+        f"weight of an additional loss: the squared distance of each hidden state from its embedding. {_EQUAL_SIZES}",
+    ),
+    (
+        "tying_norm",
+        decimal_number,
+        0.0,
+        f"the same with the distance instead of its square. {_EQUAL_SIZES}",
     ),
     (
         "mlm",
@@ -71,7 +77,7 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
 #: Options that `command` leaves out if they have these values, so that commands on older model cards stay the same.
-_LEFT_OUT: Final = (("form", "text"), ("attention_rate", 1.0), ("tying", 0.0), ("mlm", 0.0))
+_LEFT_OUT: Final = (("form", "text"), ("attention_rate", 1.0), ("tying", 0.0), ("tying_norm", 0.0), ("mlm", 0.0))
 #: Names and defaults of the settings with --base, which are the fields of `FineTuningSettings`.
 FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
     "seed": 0,

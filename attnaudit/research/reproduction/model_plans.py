@@ -70,7 +70,9 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.divergence == KL:
             del parts["divergence"]  # The digests of plans that are older than this field must not change.
         if self.settings.attention_rate == 1:
-            del parts["settings"]["attention_rate"]  # The same holds for this field and the next one.
+            del parts["settings"]["attention_rate"]  # The same holds for this field and the next ones.
+        if self.settings.tying_norm == 0:
+            del parts["settings"]["tying_norm"]
         if self.settings.vectors is None:
             del parts["settings"]["vectors"]
         else:
@@ -257,8 +259,7 @@ def _mlp(job: TrainingJob) -> TrainingJob:
 
     The job has no tying loss and no masked-language-model loss, because these losses need context.
     """
-    settings = msgspec.structs.replace(job.settings, tying=0.0, mlm=0.0)
-    return replace(job, architecture=context_free(job.architecture), settings=settings)
+    return replace(job, architecture=context_free(job.architecture), settings=job.settings.without_context_losses)
 
 
 def _learnt_mlp(_plan: Plan, inputs: TrainingInputs) -> Trained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,11 +13,11 @@ import torch
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.models import regularisers
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoded_rows import EncodedRows
 from attnaudit.models.length_batches import shuffled_batches
 from attnaudit.models.pooled_classifier import PooledClassifier
-from attnaudit.models.regularisers import tying as tying_term
 from attnaudit.models.training import Trained, _optimizer, _weighted_sigmoid_loss, train
 from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
@@ -210,20 +211,21 @@ def test_a_loss_that_is_not_finite_stops_training() -> None:
         train(job(learning_rate=1e30))
 
 
-def test_tying_reduces_the_distance_of_states_to_embeddings() -> None:
+@pytest.mark.parametrize(("name", "power"), [("tying", 2), ("tying_norm", 1)])
+def test_tying_reduces_the_distance_of_states_to_embeddings(name: str, power: int) -> None:
     architecture = msgspec.structs.replace(TINY, encoder="bilstm", embedding_size=16, hidden_size=8)
 
-    def distance(tying: float) -> float:
-        trained = train(job(architecture=architecture, tying=tying))
+    def distance(weight: float) -> float:
+        trained = train(job(architecture=architecture, **{name: weight}))
         batch = EncodedRows(DEV, trained.vocabulary, trained.classes).batch(range(40))
         with torch.no_grad():
             traced = trained.model.trace(*batch)
         rows = [
-            (hidden[mask] - embedded[mask]).square().sum(dim=1).mean()
+            ((hidden[mask] - embedded[mask]).square().sum(dim=1) ** (power / 2)).mean()
             for hidden, embedded, mask in zip(traced.hidden, traced.embedded, traced.mask, strict=True)
         ]
         mean = torch.stack(rows).mean()
-        torch.testing.assert_close(tying_term(traced), mean)
+        torch.testing.assert_close(getattr(regularisers, name)(traced), mean)
         return mean.item()
 
     assert distance(5.0) < 0.5 * distance(0.0)
@@ -234,6 +236,16 @@ def test_tying_needs_states_of_the_embedding_size() -> None:
         train(job(architecture=msgspec.structs.replace(TINY, encoder="bilstm"), tying=1.0))
     with pytest.raises(AuditError, match="tying is -1"):
         msgspec.structs.replace(FAST, tying=-1.0).check()
+    with pytest.raises(AuditError, match="tying norm is -1"):
+        msgspec.structs.replace(FAST, tying_norm=-1.0).check()
+
+
+def test_equal_states_and_embeddings_have_finite_gradients_of_the_tying_norm() -> None:
+    hidden = torch.ones(1, 2, 3, requires_grad=True)
+    traced = SimpleNamespace(hidden=hidden, embedded=torch.ones(1, 2, 3), mask=torch.ones(1, 2, dtype=torch.bool))
+    regularisers.tying_norm(traced).backward()  # type: ignore[arg-type]
+    assert hidden.grad is not None
+    assert not hidden.grad.any()
 
 
 def test_prepare_sees_the_new_model_and_objective_replaces_the_loss() -> None:
