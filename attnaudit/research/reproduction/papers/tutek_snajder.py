@@ -315,9 +315,9 @@ PAPER = Paper(
         "most .004. Without the scale, it lowers F1 by .034 and .056 on SST, by .114 and .121 on 20News (GloVe, two "
         "seeds each), and by .263 on 20News (random embeddings, one seed). In the paper, it is .065 and .368.",
         "The paper does not give the number of epochs. Models are trained for 8 epochs, as in the published code of "
-        "Jain & Wallace, but for 16 on 20News. With MLM (GloVe, one seed), F1 on its dev part was still rising in epochs "
-        "6 to 8: .806, .879 and .909 with additive attention, and .523, .782 and .779 with dot attention, which reached "
-        ".912 in epoch 15.",
+        "Jain & Wallace, but for 16 on 20News. With MLM (GloVe, one seed), F1 on the dev part of 20News was still "
+        "rising in epochs 6 to 8: .806, .879 and .909 with additive attention, and .523, .782 and .779 with dot "
+        "attention, which reached .912 in epoch 15.",
         "Gradients are not clipped (the paper clips them at 5). The best epoch is chosen on dev only.",
         "The paper's clinical data sets (Diabetes, Anemia) are not publicly available and are left out.",
     ),
