@@ -162,7 +162,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
     for row in (row for row in run.rows if not row.plan.unavailable):
         table, name = row.table.name, row.plan.name
         plan = run.seed_plan
-        planned = None if plan is None or options.quick else plan.seeds(options.stem, name)
+        planned = None if plan is None or options.quick else plan.seeds(options.stem, table, name)
         measured = measured_row(
             row,
             command=options.command,
@@ -245,13 +245,13 @@ def _rows(
     for plan in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(plan.name, pattern) for pattern in options.only):
             continue
-        seeds = () if plan.unavailable else _seeds(plan, options, seed_plan)
+        seeds = () if plan.unavailable else _seeds(table.name, plan, options, seed_plan)
         by_seed = [_with_seed(plan, seed, options) for seed in seeds]
         rows.append(RowRun(table=table, plan=plan, plans_by_seed=by_seed, missing=plan.unavailable))
     return rows
 
 
-def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) -> range:
+def _seeds(table: str, row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) -> range:
     """Return the seeds of a row.
 
     Raises:
@@ -261,7 +261,7 @@ def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) ->
         return range(1)
     if options.quick:
         return range(QUICK_SEEDS)
-    planned = None if plan is None else plan.seeds(options.stem, row.name)
+    planned = None if plan is None else plan.seeds(options.stem, table, row.name)
     if plan is not None and planned is not None and options.seeds not in (None, len(planned)):
         raise AuditError(
             f"--seeds {options.seeds}: {plan.path} plans {plural(len(planned), 'seed')} for {row.name}. Leave "

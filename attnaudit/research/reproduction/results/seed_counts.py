@@ -34,7 +34,7 @@ def planned_seeds(
         return {}
     once = {(table.name, row.name) for table in paper.tables for row in table.rows(corpora) if row.once}
     keys = [(row.table, row.name) for row in results.rows if (row.table, row.name) not in once]
-    found = {key: plan.seeds(report, key[1]) for key in keys}
+    found = {key: plan.seeds(report, *key) for key in keys}
     return {key: seeds for key, seeds in found.items() if seeds is not None}
 
 

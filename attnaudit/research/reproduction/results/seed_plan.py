@@ -26,6 +26,7 @@ class PlannedSeeds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         reports: A pattern of the names of reports, such as "jain-wallace*".
         rows: A pattern of the names of rows, such as "imdb/*".
+        tables: A pattern of the names of tables.
         seeds: The number of seeds per row.
         first: The first seed. The others follow it.
         reason: Why these seeds were chosen.
@@ -36,6 +37,7 @@ class PlannedSeeds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     seeds: int
     reason: str
     first: int = 0
+    tables: str = "*"
 
 
 class _PlanFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,18 +58,20 @@ class SeedPlan:
     sha256: str
     planned: tuple[PlannedSeeds, ...]
 
-    def seeds(self, report: str, row: str) -> range | None:
+    def seeds(self, report: str, table: str, row: str) -> range | None:
         """Return the planned seeds of a row.
 
         Args:
             report: The name of the report: the file name of its results, without extension.
+            table: The name of the table.
             row: The name of the row.
 
         Returns:
             The seeds. None if no entry matches.
         """
         for one in self.planned:
-            if fnmatch.fnmatchcase(report, one.reports) and fnmatch.fnmatchcase(row, one.rows):
+            patterns = ((report, one.reports), (table, one.tables), (row, one.rows))
+            if all(fnmatch.fnmatchcase(name, pattern) for name, pattern in patterns):
                 return range(one.first, one.first + one.seeds)
         return None
 

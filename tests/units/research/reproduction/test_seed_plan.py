@@ -24,6 +24,14 @@ reason = "a run takes an hour"
 
 [[planned]]
 reports = "*"
+tables = "gumbel"
+rows = "sst/*"
+first = 3
+seeds = 2
+reason = "new seeds"
+
+[[planned]]
+reports = "*"
 rows = "*"
 seeds = 5
 reason = "a run takes minutes"
@@ -35,13 +43,14 @@ def test_the_first_entry_that_matches_counts(tmp_path: Path) -> None:
     (tmp_path / SEED_PLAN).write_text(PLAN, encoding="utf-8")
     plan = read_seed_plan(tmp_path)
     assert plan is not None
-    assert plan.seeds("wen-glove", "imdb/bilstm/additive") == range(2)
-    assert plan.seeds("wen", "sst/bilstm/additive") == range(5)
-    assert plan.seeds("meister", "imdb/bilstm/additive") == range(5)
+    assert plan.seeds("wen-glove", "ranking", "imdb/bilstm/additive") == range(2)
+    assert plan.seeds("wen", "ranking", "sst/bilstm/additive") == range(5)
+    assert plan.seeds("meister", "influence", "imdb/bilstm/additive") == range(5)
+    assert plan.seeds("wen", "gumbel", "sst/bilstm/additive") == range(3, 5)
     (tmp_path / SEED_PLAN).write_text(PLAN.partition("\n\n")[0], encoding="utf-8")
     first = read_seed_plan(tmp_path)
     assert first is not None
-    assert first.seeds("meister", "imdb/bilstm/additive") is None
+    assert first.seeds("meister", "influence", "imdb/bilstm/additive") is None
     assert first.sha256 != plan.sha256
 
 
@@ -67,7 +76,7 @@ def test_every_committed_row_has_a_plan() -> None:
     for path in FOLDER.glob(f"*{SUFFIX}"):
         found = read_results(path)
         assert found is not None
-        assert all(plan.seeds(path.stem, row.name) for row in found.rows)
+        assert all(plan.seeds(path.stem, row.table, row.name) for row in found.rows)
 
 
 def test_later_seeds_are_left_out_and_missing_seeds_keep_a_row_from_deciding(tmp_path: Path) -> None:
