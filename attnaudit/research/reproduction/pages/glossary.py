@@ -102,8 +102,7 @@ SYMBOLS = (
     ),
     Symbol(
         name="tying, δ",
-        meaning="The loss contains δ times the mean squared distance between hidden states and the embeddings of "
-        "their words.",
+        meaning="The loss contains δ times the mean distance between hidden states and the embeddings of their words.",
         pattern=r"\btying\b",
     ),
     Symbol(
