@@ -128,7 +128,7 @@ def train(job: TrainingJob) -> Trained:
         )
         for name in ("tying", "tying_norm", "mlm"):
             if getattr(settings, name) > 0:
-                require_equal_widths(model, name)
+                require_equal_widths(model, name.replace("_", " "))
         words_with_vectors = None if settings.vectors is None else start_from(settings.vectors, model, vocabulary)
         if job.prepare is not None:
             job.prepare(model, vocabulary)
