@@ -77,7 +77,7 @@ CLAIMS = (
         read=_larger("guided-mlp", "f1 base", "f1 uniform", "F1 with the BiLSTM's weights minus F1 with uniform ones"),
         explanations={
             "sst/*": "On SST, the MLP with uniform weights (GloVe: F1 .813) is already close to the BiLSTM (.822). On "
-            "20News and IMDb, whose texts are longer, the BiLSTM's weights do better, by .068 and .049 (GloVe), but the "
+            "20News and IMDb, with longer texts, the BiLSTM's weights do better, by .068 and .049 (GloVe), but the "
             "paper does not run this test on 20News, and IMDb has one seed here."
         },
     ),
