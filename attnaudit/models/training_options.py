@@ -65,7 +65,7 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
         "tying_norm",
         decimal_number,
         0.0,
-        f"the same with the distance instead of its square. {_EQUAL_SIZES}",
+        f"weight of an additional loss: the distance of each hidden state from its embedding. {_EQUAL_SIZES}",
     ),
     (
         "mlm",

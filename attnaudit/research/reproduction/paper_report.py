@@ -100,7 +100,7 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         instances: The largest number of audited test texts. None for all of them.
         training_seconds: Wall-clock time of training, in seconds, summed over the models. It includes earlier runs.
         audit_seconds: Wall-clock time of the audits, in seconds, summed over the models. It includes earlier runs.
-        seed_plan: The SHA-256 of the plan that fixed the number of seeds before the run. None if there was none.
+        seed_plan: The SHA-256 of the plan that fixed the seeds before the run. None if there was none.
         environment: The machine and the versions of packages in the run that measured the row. Models that an earlier
             run trained are not trained again. None if it was not recorded.
     """

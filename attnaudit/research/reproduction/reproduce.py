@@ -39,7 +39,7 @@ from attnaudit.research.reproduction.results.results_file import (
     read_results,
     results_text,
 )
-from attnaudit.research.reproduction.results.seed_plan import SeedPlan, read_seed_plan
+from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN, SeedPlan, read_seed_plan
 from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
 from attnaudit.research.study.report_files import write_files
@@ -122,7 +122,7 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> Rep
 def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with invalid_input():
-        _earlier_results(options)  # Raise errors about the results file before training, which may take hours.
+        earlier = _earlier_results(options)  # Raise errors about it before training, which may take hours.
         corpora = corpora_of(options.paper, embedded=options.data_root is None)
         tables = _tables(options)
         seed_plan = read_seed_plan(options.reports)
@@ -130,6 +130,7 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
         if not rows:
             names = sorted({row.name for table in tables for row in table.rows(corpora)})
             raise AuditError(f"--only {' '.join(options.only)}: no row matches. {nearest(options.only[0], names)}")
+        _require_new_seeds(rows, earlier)
         data = _prepared(rows, options)
     plans = list(dict.fromkeys(plan for row in rows for roles in row.plans_by_seed for plan in roles.values()))
     with progress_bar("training") as progress:
@@ -268,6 +269,27 @@ def _seeds(table: str, row: RowPlan, options: ReproductionOptions, plan: SeedPla
             "--seeds out, or change the plan and commit it before the run."
         )
     return planned or range(options.seeds or DEFAULT_SEEDS)
+
+
+def _require_new_seeds(rows: Sequence[RowRun], earlier: Results | None) -> None:
+    """Refuse a plan that gives a row new seeds, if some of them have been run together with older ones.
+
+    Raises:
+        AuditError: The results of such a seed have been seen.
+    """
+    stored = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
+    for row in rows:
+        before = stored.get((row.table.name, row.plan.name))
+        seeds = [next(iter(plans.values())).seed for plans in row.plans_by_seed]
+        if before is None or not seeds or row.plan.once:
+            continue
+        for made in (before.provenance, *(run.provenance for run in before.earlier)):
+            if made is not None and min(made.seeds) < seeds[0] and set(made.seeds) & set(seeds):
+                known = ", ".join(map(str, made.seeds))
+                raise AuditError(
+                    f"{row.plan.name} ({row.table.name}): {SEED_PLAN} plans new seeds from {seeds[0]} on, but the "
+                    f"results have a run with seeds {known}. Plan seeds from {max(made.seeds) + 1} on."
+                )
 
 
 def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=whole_number,
         metavar="N",
-        help=f"number of seeds per row (default: the number in {SEED_PLAN} next to the results, or 3 without it)",
+        help=f"number of seeds per row (default: the seeds in {SEED_PLAN} next to the results, or 3 seeds without it)",
     )
     parser.add_argument(
         "--max-instances", type=whole_number, metavar="N", help="audit at most N test texts per corpus (default: all)"

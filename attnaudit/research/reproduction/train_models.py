@@ -98,14 +98,15 @@ def train_all(
         [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave] for wave in _waves(plans)
     ]
     total = sum(map(len, waves))
-    kept = {task.plan: finished(task) for wave in waves for task in wave}
-    found = {plan: earlier for plan, earlier in kept.items() if earlier is not None}
+    of_plan = {task.plan: finished(task) for wave in waves for task in wave}
+    found = {plan: record for plan, record in of_plan.items() if record is not None}
     failed: dict[Plan, str] = {}
     if progress is not None and found:
         progress(len(found), total, "")  # The time left is estimated from the models that are trained after this call.
     for wave in waves:
-        failed.update({task.plan: failed[task.plan.base] for task in wave if task.plan.base in failed})
-        tasks = [task for task in wave if task.plan not in found and task.plan not in failed]
+        left = [task for task in wave if task.plan not in found]
+        failed.update({task.plan: failed[task.plan.base] for task in left if task.plan.base in failed})
+        tasks = [task for task in left if task.plan not in failed]
         for task, result in spread(train_one, tasks, jobs):
             if isinstance(result, TrainedPlan):
                 found[task.plan] = result

@@ -27,8 +27,8 @@ def with_earlier_runs(
     """Return a newly measured row with the earlier runs of the row that it replaces.
 
     The replaced row becomes an earlier run if it has the same settings. Runs that gave the same numbers as the new row
-    are left out. If the new row could not be measured, or lacks seeds of the replaced row, the replaced row is
-    returned, with a note.
+    for the same seeds are left out. If the new row could not be measured, or lacks seeds of the replaced row, the
+    replaced row is returned, with a note.
 
     Args:
         row: The new row.
@@ -45,10 +45,15 @@ def with_earlier_runs(
         seed for seed in set(before.provenance.seeds) - set(row.provenance.seeds) if planned is None or seed in planned
     )
     if lost:
-        seeds = ", ".join(map(str, lost))
-        return _kept(before, f"measured again, but not with {'seed' if len(lost) == 1 else 'seeds'} {seeds}: not used")
+        word = "seed" if len(lost) == 1 else "seeds"
+        return _kept(before, f"measured again, but not with {word} {_listed(lost)}: not used")
     replaced = EarlierRun(provenance=before.provenance, quantities=before.quantities, scores=before.scores)
-    runs = [run for run in (*before.earlier, replaced) if _differs(row, row.provenance, run)]
+    new = set(row.provenance.seeds)
+    runs = [
+        run
+        for run in (*before.earlier, replaced)
+        if set(run.provenance.seeds) - new or _differs(row, row.provenance, run)
+    ]
     return msgspec.structs.replace(row, earlier=tuple(runs))
 
 
@@ -93,15 +98,29 @@ def mean_of_runs(row: MeasuredRow) -> MeasuredRow:
 
 def note_on_runs(row: MeasuredRow) -> str:
     """Return a note on the runs of a row. It is "" if there was only one run."""
-    earlier = _comparable(row)
-    if not earlier or row.provenance is None:
+    made = row.provenance
+    if made is None:
         return ""
-    days = [made.created[:10] for made in (*(run.provenance for run in earlier), row.provenance)]
-    times = "twice" if len(days) == 2 else f"{len(days)} times"
-    return (
-        f"trained and audited {times} with the same settings and seeds ({', '.join(days)}), and the numbers differ; "
-        "each number is the mean over the runs that have it, and figures of texts show the last run"
-    )
+    seeds = set(made.seeds)
+    again = [run.provenance for run in _comparable(row) if seeds & set(run.provenance.seeds)]
+    notes = []
+    if again:
+        days = [one.created[:10] for one in (*again, made)]
+        times = "twice" if len(days) == 2 else f"{len(days)} times"
+        notes.append(
+            f"trained and audited {times} with the same settings and seeds ({', '.join(days)}), and the numbers "
+            "differ; each number is the mean over the runs that have it, and figures of texts show the last run"
+        )
+    others = [run.provenance for run in row.earlier if not seeds & set(run.provenance.seeds)]
+    notes += [
+        f"the run of {one.created[:10]} had other seeds ({_listed(one.seeds)}), which do not count" for one in others
+    ]
+    return "; ".join(notes)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """Return seeds as a list, such as "0, 1, 2"."""
+    return ", ".join(map(str, seeds))
 
 
 def _comparable(row: MeasuredRow) -> list[EarlierRun]:

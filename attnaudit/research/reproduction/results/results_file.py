@@ -82,7 +82,7 @@ class RoleScores(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class EarlierRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A run with the settings and seeds of a row, before the run that measured the row last.
+    """A run with the settings of a row, before the run that measured the row last. It may have other seeds.
 
     Attributes:
         provenance: How the run was made.
@@ -112,7 +112,7 @@ class MeasuredRow(
         quantities: Name of a quantity -> measured values.
         scores: Role -> scores of its models on the test part.
         setting: The hash of the row's settings (see `row_settings`). It is "" if it was not recorded.
-        earlier: Earlier runs with the same settings and seeds that gave other numbers (see `earlier_runs`).
+        earlier: Earlier runs with the same settings that gave other numbers or had other seeds (see `earlier_runs`).
     """
 
     table: str

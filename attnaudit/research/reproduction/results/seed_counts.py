@@ -43,6 +43,9 @@ def with_planned_seeds(
 ) -> tuple[Results, dict[RowKey, str], dict[RowKey, str]]:
     """Leave out the seeds of each row that were not planned.
 
+    If a row was run with seeds below its first planned one, its results had been seen before the plan. It then counts
+    as not run, even if it has some of the planned seeds, and its figures are left out.
+
     Args:
         results: The measured results.
         planned: (table, row) -> planned seeds. Other rows are not changed.
@@ -50,27 +53,30 @@ def with_planned_seeds(
     Returns:
         The results, (table, row) -> note on dropped seeds, and (table, row) -> note on missing seeds.
     """
-    rows, dropped, missing = [], {}, {}
+    rows, dropped, missing, not_run = [], {}, {}, set()
     for row in results.rows:
         key, made = (row.table, row.name), row.provenance
         seeds = planned.get(key)
         if seeds is None or made is None:
             rows.append(row)
             continue
+        places = [place for place, seed in enumerate(made.seeds) if seed in seeds]
         others = [seed for seed in made.seeds if seed not in seeds]
-        if others:
-            before = "run before the plan" if others[0] < seeds.start else "added after the plan"
-            dropped[key] = f"dropped: {plural(len(others), 'seed')} ({', '.join(map(str, others))}), {before}"
-        if len(others) == len(made.seeds):
-            why = f"the planned seeds were not run yet ({dropped[key]})"
+        if not places or min(made.seeds) < seeds.start:
+            not_run.add(key)
+            day = made.created[:10]
+            why = f"the planned seeds have not been run yet; the run of {day} with other seeds does not count"
             row = msgspec.structs.replace(row, provenance=None, quantities={}, scores={}, missing=why)
-        elif others:
-            row = _with_seeds(row, made, [place for place, seed in enumerate(made.seeds) if seed in seeds])
-        found = len(made.seeds) - len(others)
-        if 0 < found < len(seeds):
-            missing[key] = f"{found} of {len(seeds)} planned seeds"
+        else:
+            if others:
+                named = ", ".join(map(str, others))
+                dropped[key] = f"dropped: {plural(len(others), 'seed')} ({named}), added after the plan"
+                row = _with_seeds(row, made, places)
+            if len(places) < len(seeds):
+                missing[key] = f"{len(places)} of {len(seeds)} planned seeds"
         rows.append(row)
-    return replace(results, rows=tuple(rows)), dropped, missing
+    figures = tuple(one for one in results.figures if (one.table, one.figure.row) not in not_run)
+    return replace(results, rows=tuple(rows), figures=figures), dropped, missing
 
 
 def _with_seeds(row: MeasuredRow, made: Provenance, places: Sequence[int]) -> MeasuredRow:

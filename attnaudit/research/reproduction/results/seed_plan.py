@@ -95,7 +95,7 @@ def read_seed_plan(folder: Path) -> SeedPlan | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(
             f"{path}: the file is not a plan of seeds ({error}). Expected entries [[planned]] with reports, rows, "
-            "seeds and reason."
+            "seeds and reason, and optionally first and tables."
         ) from error
     if any(one.seeds < 1 or one.first < 0 for one in found.planned):
         raise ReportError(f"{path}: expected at least 1 seed in every entry, and no first seed below 0.")

@@ -142,6 +142,23 @@ def test_the_plan_of_seeds_decides_how_many_are_run(tmp_path: Path) -> None:
     assert (made.seeds, made.seed_plan) == ([0], hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+def test_new_seeds_replace_those_that_were_seen_and_may_not_repeat_them(tmp_path: Path) -> None:
+    path = tmp_path / "papers" / SEED_PLAN
+    earlier = run(tmp_path, only=("*/one",), tables=("first",), seeds=2).tables[0].rows[0]
+    planned = '[[planned]]\nreports = "*"\nrows = "*/one"\nseeds = 2\nfirst = {}\nreason = ""'
+    path.write_text(planned.format(1), encoding="utf-8")
+    message = r"movie-reviews/one \(first\): .*new seeds from 1 on, .*a run with seeds 0, 1\. Plan seeds from 2 on\."
+    with pytest.raises(AuditError, match=message):
+        run(tmp_path, only=("*/one",), tables=("first",), seeds=None)
+    path.write_text(planned.format(2), encoding="utf-8")
+    for _ in range(2):  # the second run trains nothing
+        row = run(tmp_path, only=("*/one",), tables=("first",), seeds=None).tables[0].rows[0]
+        assert row.provenance is not None
+        assert row.provenance.seeds == [2, 3]
+        assert [line.values for line in row.lines] != [line.values for line in earlier.lines]
+        assert any("had other seeds (0, 1), which do not count" in note for note in row.notes)
+
+
 def test_every_row_records_the_environment_in_which_it_was_measured(tmp_path: Path) -> None:
     report = run(tmp_path, only=("*/one",), tables=("first",), seeds=1)
     made = report.tables[0].rows[0].provenance

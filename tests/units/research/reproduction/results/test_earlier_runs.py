@@ -148,11 +148,17 @@ def test_a_row_that_lacks_seeds_does_not_replace_one_that_has_them() -> None:
     assert with_earlier_runs(before, fewer).provenance == before.provenance
 
 
-def test_seeds_that_are_no_longer_planned_may_be_lost() -> None:
+def test_a_run_with_seeds_that_are_no_longer_planned_is_kept_but_does_not_count() -> None:
     before = measured([0.1, 0.2, 0.3], seeds=(0, 1, 2))
-    new = measured([0.4, 0.5], seeds=(2, 3), day=2)
-    both = with_earlier_runs(new, before, planned=range(2, 4))
+    new = measured([0.4, 0.5], seeds=(5, 6), day=2)
+    both = with_earlier_runs(new, before, planned=range(5, 7))
     assert both.provenance == new.provenance
-    assert mean_of_runs(both).quantities["mean"].values == pytest.approx([0.35, 0.5])
-    kept = with_earlier_runs(new, before, planned=range(1, 4))
-    assert kept.notes[-1] == "measured again, but not with seed 1: not used"
+    assert [run.provenance for run in both.earlier] == [before.provenance]
+    assert mean_of_runs(both).quantities["mean"].values == [0.4, 0.5]
+    assert note_on_runs(both) == "the run of 2026-01-01 had other seeds (0, 1, 2), which do not count"
+    again = with_earlier_runs(measured([0.6, 0.5], seeds=(5, 6), day=3), both, planned=range(5, 7))
+    assert mean_of_runs(again).quantities["mean"].values == [0.5, 0.5]
+    assert note_on_runs(again).startswith("trained and audited twice")
+    assert note_on_runs(again).endswith("the run of 2026-01-01 had other seeds (0, 1, 2), which do not count")
+    kept = with_earlier_runs(new, before, planned=range(2, 7))
+    assert kept.notes[-1] == "measured again, but not with seed 2: not used"
