@@ -326,6 +326,7 @@ PAPER = Paper(
         Goal(
             sentence="the drops in F1 under permuted attention have a rank correlation of at least .9 with the paper's",
             read=ranked("fragility", "permuted", 0.9),
+            cause="The cause is unknown.",
         ),
     ),
     tables=(
