@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from attnaudit.report.charts import RIGHT, WIDTH, Scale, Shape, nice_ticks, tick_labels
 
+#: The width of a character of a label, in pixels.
+GLYPH = 6.0
+
 
 def horizontal_axis(
     low: float, high: float, *, left: float, top: float, bottom: float, label: str
@@ -13,15 +16,18 @@ def horizontal_axis(
     Args:
         low: The lowest value that the axis must reach.
         high: The highest value that the axis must reach.
-        left: The left end of the axis, in pixels. Its right end is at the right margin of all charts.
+        left: The left end of the axis, in pixels. Its right end is at the right margin of all charts, or further left
+            if the last label needs more space.
         top: The upper end of the grid lines, in pixels.
         bottom: The lower end of the grid lines, in pixels.
         label: The name of the axis.
     """
     ticks = nice_ticks(low, high, target=5)
-    x = Scale(low=ticks[0], high=ticks[-1], start=left, end=WIDTH - RIGHT)
+    texts = tick_labels(ticks)
+    margin = max(RIGHT, GLYPH * len(texts[-1]) / 2)
+    x = Scale(low=ticks[0], high=ticks[-1], start=left, end=WIDTH - margin)
     shapes = [Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=bottom + 33, text=label)]
-    for tick, text in zip(ticks, tick_labels(ticks), strict=True):
+    for tick, text in zip(ticks, texts, strict=True):
         shapes.append(Shape(kind="line", css="grid", x=x(tick), y=top, x2=x(tick), y2=bottom))
         shapes.append(Shape(kind="text", css="tick", x=x(tick), y=bottom + 16, text=text))
     return x, shapes
