@@ -84,6 +84,8 @@ class SmallDot(ScaledDot):
 class UnscaledDot(ScaledDot):
     """Dot-product alignment without a scale: the score hᵀq, where the vector q is as in `ScaledDot`.
 
+    The reproduction of Tutek & Šnajder 2020 uses it (docs/reproduction.md says why).
+
     Args:
         width: Number of features of a hidden state (m).
         size: Not used.

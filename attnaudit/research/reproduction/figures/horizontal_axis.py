@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from attnaudit.report.charts import RIGHT, WIDTH, Scale, Shape, nice_ticks, tick_labels
-
-#: The width of a character of a label, in pixels.
-GLYPH = 6.0
+from attnaudit.research.reproduction.figures.label_placement import GLYPH
 
 
 def horizontal_axis(

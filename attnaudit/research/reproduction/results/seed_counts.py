@@ -60,46 +60,35 @@ def with_planned_seeds(
         if seeds is None or made is None:
             rows.append(row)
             continue
-        places = [place for place, seed in enumerate(made.seeds) if seed in seeds]
-        others = [seed for seed in made.seeds if seed not in seeds]
-        if not places or min(made.seeds) < seeds.start:
+        found = sum(seed in seeds for seed in made.seeds)
+        if not found or min(made.seeds) < seeds.start:
             not_run.add(key)
             day = made.created[:10]
             why = f"the planned seeds have not been run yet; the run of {day} with other seeds does not count"
             row = msgspec.structs.replace(row, provenance=None, quantities={}, scores={}, missing=why)
         else:
-            if others:
-                named = ", ".join(map(str, others))
-                dropped[key] = f"dropped: {plural(len(others), 'seed')} ({named}), added after the plan"
-                row = _with_seeds(row, made, places)
-            if len(places) < len(seeds):
-                missing[key] = f"{len(places)} of {len(seeds)} planned seeds"
+            if found < len(made.seeds):  # Seeds are in ascending order, so the planned ones come first.
+                later = made.seeds[found:]
+                named = ", ".join(map(str, later))
+                dropped[key] = f"dropped: {plural(len(later), 'seed')} ({named}), added after the plan"
+                row = _first_seeds(row, made, found)
+            if found < len(seeds):
+                missing[key] = f"{found} of {len(seeds)} planned seeds"
         rows.append(row)
     figures = tuple(one for one in results.figures if (one.table, one.figure.row) not in not_run)
     return replace(results, rows=tuple(rows), figures=figures), dropped, missing
 
 
-def _with_seeds(row: MeasuredRow, made: Provenance, places: Sequence[int]) -> MeasuredRow:
-    """Return a row with some of its seeds.
-
-    Args:
-        row: The row.
-        made: How the row was measured.
-        places: The places of the seeds in its values.
-    """
-
-    def kept(values: Sequence[float | None]) -> list[float | None]:
-        return [values[place] for place in places] if values else []
-
+def _first_seeds(row: MeasuredRow, made: Provenance, count: int) -> MeasuredRow:
     return msgspec.structs.replace(
         row,
-        provenance=msgspec.structs.replace(made, seeds=[made.seeds[place] for place in places]),
+        provenance=msgspec.structs.replace(made, seeds=made.seeds[:count]),
         quantities={
-            name: MeasuredQuantity(n=measured.n, values=kept(measured.values))
+            name: MeasuredQuantity(n=measured.n, values=measured.values[:count])
             for name, measured in row.quantities.items()
         },
         scores={
-            role: RoleScores(accuracy=tuple(kept(scores.accuracy)), f1=tuple(kept(scores.f1)))
+            role: RoleScores(accuracy=scores.accuracy[:count], f1=scores.f1[:count])
             for role, scores in row.scores.items()
         },
     )

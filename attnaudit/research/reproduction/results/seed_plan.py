@@ -2,7 +2,8 @@
 
 The number of seeds decides which claims can be judged. If it were chosen after a look at the results, the intervals
 would be too narrow. The plan is the file seeds.toml next to the results. It is committed before a run. If a row needs
-more seeds after its results have been seen, the plan gives it new ones (`first`), and those that were seen are dropped.
+more seeds after its results have been seen, the plan gives it new ones (`first`), and the earlier ones no longer
+count.
 """
 
 from __future__ import annotations
