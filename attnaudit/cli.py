@@ -184,7 +184,3 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def _capitalized(sentence: str) -> str:
     return sentence[0].upper() + sentence[1:]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -128,7 +128,7 @@ class AuditedProject:
 
     def command(self, *arguments: str, timeout: float = 120) -> Completed:
         """Run `attnaudit` in a new process, for at most `timeout` seconds."""
-        return self._interpreter.run("attnaudit.cli", arguments, cwd=self.root, timeout=timeout)
+        return self._interpreter.run("attnaudit", arguments, cwd=self.root, timeout=timeout)
 
     def assert_red(
         self,

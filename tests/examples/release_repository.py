@@ -28,7 +28,7 @@ def release_repository(folder: Path) -> dict[str, str]:
     (folder / "audits" / "held_out.jsonl").write_text("".join(lines), encoding="utf-8")
     scripts = folder / "bin"
     scripts.mkdir()
-    for name, module in (("pytest", "pytest"), ("attnaudit", "attnaudit.cli")):
+    for name, module in (("pytest", "pytest"), ("attnaudit", "attnaudit")):
         (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n', encoding="utf-8")
         (scripts / name).chmod(0o755)
     path = os.pathsep.join([str(scripts), os.environ["PATH"]])

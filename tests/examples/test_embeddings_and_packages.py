@@ -165,7 +165,7 @@ def test_the_package_of_the_page_provides_its_checks(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))
     (record,) = run["checks"]
     assert (record["check"], record["verdict"]) == ("integrated_gradients_agree", "pass")
-    listed = run_module("attnaudit.cli", "list", cwd=tmp_path, env=environment)
+    listed = run_module("attnaudit", "list", cwd=tmp_path, env=environment)
     assert listed.returncode == 0, listed.stdout + listed.stderr
     for name in ("integrated_gradients_agree", "integrated_gradients", "complaints"):
         assert re.search(rf"^  {name}\b", listed.stdout, re.MULTILINE)

@@ -41,7 +41,7 @@ def test_the_example_audits_a_model_of_ones_own(tmp_path: Path) -> None:
         for extra in words[:8]
     ]
     (tmp_path / "reviews.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert run_module("attnaudit.cli", "init", cwd=tmp_path).returncode == 0
+    assert run_module("attnaudit", "init", cwd=tmp_path).returncode == 0
     (tmp_path / "audits" / "conftest.py").write_text(example(), encoding="utf-8")
     options = ("--model", "reviews", "--data", "reviews.jsonl", "-p", "no:cacheprovider")
     done = run_module("pytest", "audits/", *options, cwd=tmp_path)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run_module("attnaudit.cli", *arguments, cwd=folder)
+    return run_module("attnaudit", *arguments, cwd=folder)
 
 
 def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_report_explains_that_a_run_was_killed(tmp_path: Path) -> None:
 
 def test_letters_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "attnaudit.cli", "list"]
+    command = [sys.executable, "-m", "attnaudit", "list"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert "Tutek & \\u0160najder" in done.stdout

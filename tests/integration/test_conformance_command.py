@@ -95,7 +95,7 @@ def test_adapter(check):
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run_module("attnaudit.cli", "conformance", *arguments, cwd=folder, env={"COLUMNS": "100"})
+    return run_module("attnaudit", "conformance", *arguments, cwd=folder, env={"COLUMNS": "100"})
 
 
 @pytest.fixture

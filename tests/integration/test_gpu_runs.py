@@ -61,11 +61,11 @@ def test_two_workers_share_a_gpu(on_the_gpu: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_conformance_on_the_gpu() -> None:
-    assert ", 0 failed, " in run("-m", "attnaudit.cli", "conformance", "demo", "--device", "cuda")
+    assert ", 0 failed, " in run("-m", "attnaudit", "conformance", "demo", "--device", "cuda")
 
 
 def test_a_plan_measures_the_time_on_the_gpu() -> None:
-    text = run("-m", "attnaudit.cli", "plan", "--policy", "audits/policy.toml", "--model", "demo")
+    text = run("-m", "attnaudit", "plan", "--policy", "audits/policy.toml", "--model", "demo")
     assert f" on the GPU ({torch.cuda.get_device_name()}) takes about " in text
 
 

@@ -182,6 +182,6 @@ def test_an_invalid_row_is_reported_once_without_a_traceback(project: pytest.Pyt
     assert "tiny, typo: the reason given above" in summary
     assert str(project.path) not in summary
     for command in (("conformance", "tiny"), ("plan", "--model", "tiny")):
-        done = project.run(sys.executable, "-m", "attnaudit.cli", *command, "--data", "typo.csv")
+        done = project.run(sys.executable, "-m", "attnaudit", *command, "--data", "typo.csv")
         assert done.ret == 2
         assert done.errlines[-1] == f"attnaudit: {audit['missing'][0]['reason']}"

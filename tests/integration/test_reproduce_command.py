@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def reproduce(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "attnaudit.cli", "reproduce", *arguments]
+    command = [sys.executable, "-m", "attnaudit", "reproduce", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 

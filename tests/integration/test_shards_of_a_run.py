@@ -136,7 +136,7 @@ def test_workers_of_a_killed_run_cannot_disturb_the_resumed_run(
 
 
 def test_merged_parts_have_the_bytes_of_one_process(folder: Path, undisturbed: bytes) -> None:
-    command = [sys.executable, "-m", "attnaudit.cli", "measure", "--model", "demo", "--max-instances", "600"]
+    command = [sys.executable, "-m", "attnaudit", "measure", "--model", "demo", "--max-instances", "600"]
     command += ["--policy", str(folder / "policy.toml")]
     for part in ("1/2", "2/2"):
         subprocess.run(
@@ -150,7 +150,7 @@ def test_merged_parts_have_the_bytes_of_one_process(folder: Path, undisturbed: b
         [
             sys.executable,
             "-m",
-            "attnaudit.cli",
+            "attnaudit",
             "merge",
             str(folder / "1of2"),
             str(folder / "2of2"),

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run_module("attnaudit.cli", *arguments, cwd=folder)
+    return run_module("attnaudit", *arguments, cwd=folder)
 
 
 def test_a_folder_without_a_population_is_reported_in_one_line(tmp_path: Path) -> None:

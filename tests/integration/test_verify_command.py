@@ -410,7 +410,7 @@ def test_the_exit_status_of_the_process(reports: Path) -> None:
     consistent_run(reports / NAME)
 
     def status(*options: str) -> int:
-        command = [sys.executable, "-m", "attnaudit.cli", "verify", *options]
+        command = [sys.executable, "-m", "attnaudit", "verify", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(command, cwd=reports.parent, env=environment, capture_output=True, check=False).returncode
 

@@ -55,6 +55,7 @@ LAYERS = {
     "plugin": 9,
     "commands": 9,
     "cli": 9,
+    "__main__": 9,
 }
 #: The folders and modules of `adapters/huggingface`: each imports only from itself and from those before it.
 LAYERS_OF_TRANSFORMERS = (
