@@ -285,8 +285,8 @@ PAPER = Paper(
         Goal(
             sentence="τ-b of BiLSTMs with additive attention is within .05 of the paper's",
             read=within("agreement", ("gradient", "leave-one-out"), 0.05, part="/bilstm/additive"),
-            cause="The cause is unknown. On 20News, models with random embeddings that were trained for 8 epochs and "
-            "without word dropout had τ-b near the paper's, but a lower accuracy; models from GloVe, also "
+            cause="On 20News, the cause is unknown. Models with random embeddings that were trained for 8 epochs and "
+            "without word dropout had τ-b near the paper's there, but a lower accuracy; models from GloVe, also "
             "trained for 8 epochs, do not (see docs/reproduction.md).",
         ),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,6 +47,8 @@ def goal_results(goals: Sequence[Goal], report: Reproduction) -> tuple[GoalResul
 def within(table: str, quantities: Sequence[str], limit: float, *, part: str = "") -> ReadGoal:
     """Return a function that tests whether every number is at most `limit` away from the paper's.
 
+    The text also says how far one more seed may be from the mean of ours (see `margin_of_one_seed`).
+
     Args:
         table: The name of the table.
         quantities: The names of the quantities.
@@ -52,23 +56,60 @@ def within(table: str, quantities: Sequence[str], limit: float, *, part: str = "
         part: Only rows whose name ends with this text are compared.
     """
 
-    def differences(report: Reproduction, *, every: bool) -> list[tuple[str, float]]:
-        found = [
-            (f"{row.name}{f', {line.quantity}' if len(quantities) > 1 else ''}", line.difference)
+    def differences(report: Reproduction, *, every: bool) -> list[tuple[str, float, float | None]]:
+        return [
+            (
+                f"{row.name}{f', {line.quantity}' if len(quantities) > 1 else ''}",
+                line.difference,
+                margin_of_one_seed([value for value in line.values if value is not None]),
+            )
             for row, line in _lines(report, table, quantities, every=every)
-            if row.name.endswith(part)
+            if row.name.endswith(part) and line.difference is not None
         ]
-        return [(name, difference) for name, difference in found if difference is not None]
 
     def read(report: Reproduction) -> tuple[GoalVerdict, str]:
         known = differences(report, every=False)
         if not known:
             return ("too few rows that count", "") if differences(report, every=True) else NOT_MEASURED
-        listed = "; ".join(f"{name} {_signed(difference)}" for name, difference in known)
-        met = all(abs(difference) <= limit for _, difference in known)
-        return _verdict(met), f"ours minus the paper's: {listed}"
+        listed = "; ".join(f"{name} {_with_margin(difference, margin)}" for name, difference, margin in known)
+        met = all(abs(difference) <= limit for _, difference, _ in known)
+        return _verdict(met), f"ours minus the paper's: {listed}{_within_margins(known)}"
 
     return read
+
+
+def margin_of_one_seed(values: Sequence[float]) -> float | None:
+    """Return half the width of the 95% prediction interval for the value of one more seed, around the mean of `values`.
+
+    It is t · s · √(1 + 1/n) for n values with the sample standard deviation s, where t is the 97.5% quantile of
+    Student's distribution with n − 1 degrees of freedom. It assumes that values of seeds are normally distributed.
+
+    Args:
+        values: One value per seed.
+
+    Returns:
+        The margin, in the unit of the values. None if there are fewer than two values.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, 0.975)) * statistics.stdev(values) * math.sqrt(1 + 1 / n)
+
+
+def _with_margin(difference: float, margin: float | None) -> str:
+    return _signed(difference) if margin is None else f"{_signed(difference)} ± {number(margin, exponent=False)}"
+
+
+def _within_margins(differences: Sequence[tuple[str, float, float | None]]) -> str:
+    """Return a sentence with the number of differences that are within their margins. It is "" if none has one."""
+    judged = [(difference, margin) for _, difference, margin in differences if margin is not None]
+    if not judged:
+        return ""
+    count = sum(abs(difference) <= margin for difference, margin in judged)
+    verb = "is" if count == 1 else "are"
+    return f". {count} of {plural(len(judged), 'difference')} {verb} within ±"
 
 
 def ranked(table: str, quantity: str, least: float) -> ReadGoal:

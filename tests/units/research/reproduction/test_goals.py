@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from attnaudit.research.reproduction.figures.quantity_axes import DROP, TAU_B, Axis
@@ -16,6 +19,7 @@ from attnaudit.research.reproduction.verdicts_on_claims.goals import (
     Goal,
     ReadGoal,
     goal_results,
+    margin_of_one_seed,
     ranked,
     same_order,
     within,
@@ -46,6 +50,37 @@ def test_every_number_that_counts_must_be_close() -> None:
     assert result(read, compared("sst/dot", 0.3, 0.9), excluded) == ("too few rows that count", "")
     others = (compared("sst/dot", 0.3, 0.9), compared("agnews/additive", None, 0.9))
     assert result(read, *others) == ("not measured", "")
+
+
+def seeds(name: str, paper: float, values: Sequence[float | None]) -> Row:
+    known = [value for value in values if value is not None]
+    made = row(name, {"tau": [0.5]})
+    ours = statistics.fmean(known)
+    lines = [msgspec.structs.replace(line, paper=paper, ours=ours, values=list(values)) for line in made.lines]
+    return msgspec.structs.replace(made, lines=lines)
+
+
+def test_a_difference_is_shown_with_the_margin_of_one_more_seed() -> None:
+    read = within("t", ("tau",), 0.03)
+    inside, outside = seeds("inside", 0.3, [0.25, None, 0.45]), seeds("outside", 0.1, [0.3, 0.31, 0.32])
+    assert result(read, inside)[1] == "ours minus the paper's: inside +0.050 ± 2.201. 1 of 1 difference is within ±"
+    # 4.3027 (97.5% quantile of t, 2 degrees of freedom) · 0.01 · √(4/3)
+    assert result(read, inside, outside, seeds("once", 0.3, [0.4]))[1] == (
+        "ours minus the paper's: inside +0.050 ± 2.201; outside +0.210 ± 0.050; once +0.100. "
+        "1 of 2 differences is within ±"
+    )
+
+
+def test_a_margin_contains_one_more_seed_in_95_percent_of_cases() -> None:
+    generator = np.random.default_rng(0)
+    inside = []
+    for values in generator.normal(0.3, 0.05, size=(4000, 5)):
+        *known, new = values
+        margin = margin_of_one_seed(known)
+        assert margin is not None
+        inside.append(abs(new - statistics.fmean(known)) <= margin)
+    assert 0.94 < statistics.fmean(inside) < 0.96
+    assert margin_of_one_seed([0.3]) is None
 
 
 def test_a_rank_correlation_is_computed_from_the_rows_that_count() -> None:
