@@ -21,14 +21,14 @@ from attnaudit.research.reproduction.results.earlier_runs import mean_of_runs, n
 from attnaudit.research.reproduction.results.results_file import MeasuredRow, Results
 from attnaudit.research.reproduction.results.row_exclusions import RowKey, row_exclusions
 from attnaudit.research.reproduction.results.row_settings import without_outdated_rows
-from attnaudit.research.reproduction.results.seed_counts import with_planned_seeds
+from attnaudit.research.reproduction.results.seed_counts import RowSeeds, with_planned_seeds
 from attnaudit.research.reproduction.verdicts_on_claims.claims import answer_claims
 from attnaudit.research.reproduction.verdicts_on_claims.goals import goal_results
 
 NOT_RUN = "not run here"
 
 
-def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, range] | None = None) -> Reproduction:
+def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, RowSeeds] | None = None) -> Reproduction:
     """Build the report of a paper, without remedies.
 
     Args:

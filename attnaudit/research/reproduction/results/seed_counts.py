@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,9 +16,22 @@ from attnaudit.research.reproduction.results.row_exclusions import RowKey
 from attnaudit.research.reproduction.results.seed_plan import SeedPlan
 
 
+class RowSeeds(NamedTuple):
+    """The planned seeds of a row.
+
+    Attributes:
+        counted: The seeds that count.
+        pending: New seeds that are planned and have not been run. The seeds in `counted` count until then, so that no
+            verdict changes because of a plan. None if there are none.
+    """
+
+    counted: range
+    pending: range | None = None
+
+
 def planned_seeds(
     results: Results, paper: Paper, corpora: Sequence[str], plan: SeedPlan | None, report: str
-) -> dict[RowKey, range]:
+) -> dict[RowKey, RowSeeds]:
     """Return the planned seeds of the measured rows.
 
     Rows whose models have different seeds (`RowPlan.once`) are left out, because the declaration of the paper fixes
@@ -33,33 +47,48 @@ def planned_seeds(
     if plan is None:
         return {}
     once = {(table.name, row.name) for table in paper.tables for row in table.rows(corpora) if row.once}
-    keys = [(row.table, row.name) for row in results.rows if (row.table, row.name) not in once]
-    found = {key: plan.seeds(report, *key) for key in keys}
-    return {key: seeds for key, seeds in found.items() if seeds is not None}
+    found = {}
+    for row in results.rows:
+        key = (row.table, row.name)
+        matching = list(plan.matching(report, *key))
+        if key not in once and matching:
+            found[key] = _row_seeds(matching, row.provenance)
+    return found
+
+
+def _row_seeds(matching: Sequence[range], made: Provenance | None) -> RowSeeds:
+    """Return which of the matching entries counts: the first one that does not begin after the seeds of the run."""
+    planned = matching[0]
+    counted = planned if made is None else next((one for one in matching if one.start <= min(made.seeds)), planned)
+    return RowSeeds(counted, None if counted is planned else planned)
 
 
 def with_planned_seeds(
-    results: Results, planned: Mapping[RowKey, range]
+    results: Results, planned: Mapping[RowKey, RowSeeds]
 ) -> tuple[Results, dict[RowKey, str], dict[RowKey, str]]:
     """Leave out the seeds of each row that were not planned.
 
-    If a row was run with seeds below its first planned one, its results had been seen before the plan. It then counts
-    as not run, even if it has some of the planned seeds, and its figures are left out.
+    If a row was run only with seeds below its first planned one, it counts as not run, and its figures are left out.
 
     Args:
         results: The measured results.
         planned: (table, row) -> planned seeds. Other rows are not changed.
 
     Returns:
-        The results, (table, row) -> note on dropped seeds, and (table, row) -> note on missing seeds.
+        The results, (table, row) -> note on the seeds of the row, and (table, row) -> note on missing seeds.
     """
-    rows, dropped, missing, not_run = [], {}, {}, set()
+    rows, notes, missing, not_run = [], {}, {}, set()
     for row in results.rows:
         key, made = (row.table, row.name), row.provenance
-        seeds = planned.get(key)
-        if seeds is None or made is None:
+        if key not in planned or made is None:
             rows.append(row)
             continue
+        seeds, pending = planned[key]
+        if pending is not None:
+            notes[key] = (
+                f"new seeds are planned ({pending[0]} to {pending[-1]}); seeds {seeds[0]} to {seeds[-1]} count until "
+                "they have been run"
+            )
         found = sum(seed in seeds for seed in made.seeds)
         if not found or min(made.seeds) < seeds.start:
             not_run.add(key)
@@ -70,13 +99,14 @@ def with_planned_seeds(
             if found < len(made.seeds):  # Seeds are in ascending order, so the planned ones come first.
                 later = made.seeds[found:]
                 named = ", ".join(map(str, later))
-                dropped[key] = f"dropped: {plural(len(later), 'seed')} ({named}), added after the plan"
+                added = f"dropped: {plural(len(later), 'seed')} ({named}), added after the plan"
+                notes[key] = "; ".join(filter(None, (notes.get(key), added)))
                 row = _first_seeds(row, made, found)
             if found < len(seeds):
                 missing[key] = f"{found} of {len(seeds)} planned seeds"
         rows.append(row)
     figures = tuple(one for one in results.figures if (one.table, one.figure.row) not in not_run)
-    return replace(results, rows=tuple(rows), figures=figures), dropped, missing
+    return replace(results, rows=tuple(rows), figures=figures), notes, missing
 
 
 def _first_seeds(row: MeasuredRow, made: Provenance, count: int) -> MeasuredRow:

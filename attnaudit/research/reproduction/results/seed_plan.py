@@ -2,14 +2,15 @@
 
 The number of seeds decides which claims can be judged. If it were chosen after a look at the results, the intervals
 would be too narrow. The plan is the file seeds.toml next to the results. It is committed before a run. If a row needs
-more seeds after its results have been seen, the plan gives it new ones (`first`), and the earlier ones no longer
-count.
+more seeds after its results have been seen, the plan gives it new ones (`first`). The earlier ones count until the new
+ones have been run.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,11 +71,20 @@ class SeedPlan:
         Returns:
             The seeds. None if no entry matches.
         """
+        return next(self.matching(report, table, row), None)
+
+    def matching(self, report: str, table: str, row: str) -> Iterator[range]:
+        """Yield the seeds of all entries that match a row. If the first entry plans new seeds, earlier ones follow.
+
+        Args:
+            report: The name of the report.
+            table: The name of the table.
+            row: The name of the row.
+        """
         for one in self.planned:
             patterns = ((report, one.reports), (table, one.tables), (row, one.rows))
             if all(fnmatch.fnmatchcase(name, pattern) for name, pattern in patterns):
-                return range(one.first, one.first + one.seeds)
-        return None
+                yield range(one.first, one.first + one.seeds)
 
 
 def read_seed_plan(folder: Path) -> SeedPlan | None:

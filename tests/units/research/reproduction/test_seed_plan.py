@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from attnaudit.errors import ReportError
 from attnaudit.research.reproduction.papers import PAPERS, paper
 from attnaudit.research.reproduction.render_reports import read_reports
 from attnaudit.research.reproduction.results.results_file import SUFFIX, read_results
-from attnaudit.research.reproduction.results.seed_counts import planned_seeds
-from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN, read_seed_plan
+from attnaudit.research.reproduction.results.seed_counts import RowSeeds, planned_seeds
+from attnaudit.research.reproduction.results.seed_plan import SEED_PLAN, PlannedSeeds, SeedPlan, read_seed_plan
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "reports" / "papers"
@@ -121,6 +123,48 @@ def test_a_run_with_seeds_before_the_planned_ones_does_not_count(tmp_path: Path,
             )
         assert after.figures == []
     assert any(table.figures for table in everything.tables)
+
+
+def test_planning_new_seeds_changes_no_verdict_before_they_have_been_run(tmp_path: Path) -> None:
+    name = f"tutek-snajder{SUFFIX}"
+    (tmp_path / name).write_text((FOLDER / name).read_text(encoding="utf-8"), encoding="utf-8")
+    old = '[[planned]]\nreports = "*"\nrows = "*"\nseeds = 2\nreason = ""\n'
+    new = '[[planned]]\nreports = "*"\nrows = "sst/*"\nseeds = 12\nfirst = 5\nreason = ""\n'
+    (tmp_path / SEED_PLAN).write_text(old, encoding="utf-8")
+    before = read_reports(tmp_path)["tutek-snajder"]
+    (tmp_path / SEED_PLAN).write_text(new + old, encoding="utf-8")
+    after = read_reports(tmp_path)["tutek-snajder"]
+    assert (after.findings, after.goals) == (before.findings, before.goals)
+    note = "new seeds are planned (5 to 16); seeds 0 to 1 count until they have been run"
+    for one, other in zip(before.tables, after.tables, strict=True):
+        assert other.figures == one.figures
+        for first, second in zip(one.rows, other.rows, strict=True):
+            assert second.lines == first.lines
+            pending = [text for text in second.notes if text.startswith(note)]
+            assert len(pending) == (second.corpus == "sst" and bool(second.lines))
+
+
+def test_new_seeds_count_as_soon_as_they_have_been_run() -> None:
+    results = read_results(FOLDER / f"tutek-snajder{SUFFIX}")
+    assert results is not None
+    row = next(row for row in results.rows if row.name == "sst/base/additive" and row.provenance is not None)
+    assert row.provenance is not None
+    seeds = [seed + 5 for seed in row.provenance.seeds]
+    run = msgspec.structs.replace(row, provenance=msgspec.structs.replace(row.provenance, seeds=seeds))
+    plan = SeedPlan(
+        path=Path(SEED_PLAN),
+        sha256="",
+        planned=tuple(
+            PlannedSeeds(reports="*", rows="*", seeds=len(seeds), first=first, reason="") for first in (5, 0)
+        ),
+    )
+    declared = paper("tutek-snajder")
+    for one, expected in (
+        (row, RowSeeds(range(len(seeds)), range(5, 5 + len(seeds)))),
+        (run, RowSeeds(range(5, 5 + len(seeds)))),
+    ):
+        found = planned_seeds(replace(results, rows=(one,)), declared, declared.corpora, plan, "tutek-snajder")
+        assert found == {(row.table, row.name): expected}
 
 
 def test_seeds_of_a_row_that_compares_seeds_are_not_planned() -> None:
