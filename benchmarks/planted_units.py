@@ -42,12 +42,12 @@ model, it is right on a known share of the rows or heads: "right on at most 60%"
 is left out in turn, the gates are chosen from the other models, and their errors are counted on the models that were
 left out.
 """
-#: Population -> the first sentence of its policy, and the name of the policy and of its file.
-SUBJECTS: dict[PopulationName, tuple[str, str]] = {
-    "bags": ("bags of feature vectors with a single attention", "bags"),
-    "attentions": ("models with several heads or hops of pooled attention", "attentions"),
-    "pictures": ("vision transformers", "pictures"),
-    "sources": ("language models that answer from passages", "sources"),
+#: Population -> the subject of its policy, the name of the policy and of its file, and what attention is over.
+SUBJECTS: dict[PopulationName, tuple[str, str, str]] = {
+    "bags": ("bags of feature vectors with a single attention", "bags", "vectors"),
+    "attentions": ("models with several heads or hops of pooled attention", "attentions", "units"),
+    "pictures": ("vision transformers", "pictures", "patches"),
+    "sources": ("language models that answer from passages", "sources", "passages"),
 }
 WRITTEN = "`python -m benchmarks.planted_units` wrote this file. docs/planted_units.md describes the planted models."
 #: Informational checks that all of these models support.
@@ -97,13 +97,14 @@ severity = "report"
 
 def base_of(population: PopulationName) -> PolicyBase:
     """Return what the policy of a population does not take from the validation."""
-    subject, name = SUBJECTS[population]
+    subject, name, units = SUBJECTS[population]
     advice = "do not present attention as a reason for the prediction; show leave-one-out importance instead"
     remedy = PolicyRemedy(text=advice, families=list(VALIDATED_ON[population]), accuracy="unchanged")
     return PolicyBase(
         head=(f"# The policy for {subject}.\n# {WRITTEN}"),
         name=name,
-        remedies={"used": [remedy], "points": [remedy]},
+        units=units,
+        remedies={"used": [remedy], "points": [remedy], "enough": [remedy]},
         evidence=(EVIDENCE_OF_SOURCES if population == "sources" else EVIDENCE).rstrip(),
     )
 

@@ -38,8 +38,10 @@ SEED = 0
 ABOVE_UNIFORM = "pointing.logits"
 #: The id of the total effect as a mean over the rows. It is measured on bags, too, but is no gate there.
 MEAN_EFFECT = "total_effect.standardised"
+#: The id of held sufficiency.
+ENOUGH = "held_sufficiency"
 #: The checks that may become gates.
-MAY_GATE = (MEAN_EFFECT, ABOVE_UNIFORM, "pointing.logits.plain")
+MAY_GATE = (MEAN_EFFECT, ABOVE_UNIFORM, "pointing.logits.plain", ENOUGH)
 
 
 class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,8 +8,9 @@ the kind `collector` was left out, it had chosen a gate that all models of this 
 a third look at bags, and in a fourth look at large bags. In the third look, two graded models of the kind
 `trained_attention` passed, because a mean over the rows hid the class in which they do not use attention. Then the
 check of the gate "used" was changed (`unit_audits.bag_candidates`), and tested in a fourth look at bags and in a fifth
-look at large bags. Then the plain cosine became the gate "points", except for passages, and was tested in a last look
-at each population.
+look at large bags. Then the plain cosine became the gate "points", except for passages, and was tested in another look
+at each population. Then held sufficiency became a third gate, except for passages, because models had passed whose
+attention is at a unit with the same effect in every row. It was tested in the last look.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ TUNING_SEEDS = range(4)
 #: The same for models that answer from passages, for each half of their mechanisms (`SourceCircuit.half`). Models with
 #: the seed 100 were held out at first. After the check `Pointing` had changed, they became part of the tuning half.
 SOURCE_TUNING_SEEDS: dict[Half, Sequence[int]] = {"tuning": (0, 1, 100), "held_out": (100,)}
-ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 110), (*range(100, 103), *range(105, 108))
+ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 115), (*range(100, 103), *range(105, 108), *range(110, 113))
 #: Population -> the seeds of its held-out models, for each look that the command can still run.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
-    "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180), range(180, 228)),
+    "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180), range(180, 228), range(400, 448)),
     "large_bags": (
         *(range(first, first + 20) for first in (200, 220, 240, 260)),
         range(280, 284),
         range(284, 288),
+        range(288, 292),
     ),
-    "attentions": (range(100, 105), range(105, 110)),
+    "attentions": (range(100, 105), range(105, 110), range(110, 115)),
     # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
-    "pictures": (range(22, 25), range(25, 28)),
-    "labels": (range(300, 316), range(316, 332)),
+    "pictures": (range(22, 25), range(25, 28), range(28, 31)),
+    "labels": (range(300, 316), range(316, 332), range(332, 348)),
     "sources": (range(101, 104), range(104, 107)),
 }
 #: Mechanisms of pictures and passages whose readings all fail both questions. They are not in the looks. The mechanism
@@ -69,13 +71,21 @@ UNFAITHFUL_SOURCES = ("idle_passage", "collecting_passage", "looks_without_movin
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
-#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds. In the fourth and the fifth
-#: look, the kind `trained_attention` has three times as many seeds as the others, because some of its models had passed
-#: in the third look.
-FAITHFUL_SEEDS, TRAINED_SEEDS = (*range(100, 148), *range(180, 196)), range(100, 228)
+#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds. From the fourth look on, the
+#: kind `trained_attention` has three times as many seeds as the others, because some of its models had passed in the
+#: third look.
+FAITHFUL_SEEDS = (*range(100, 148), *range(180, 196), *range(400, 416))
+TRAINED_SEEDS = (*range(100, 228), *range(400, 448))
 TAUGHT_SEEDS = FAITHFUL_SEEDS
-UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124), *range(132, 140), *range(180, 188))
-GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119), *range(132, 135), *range(180, 183))
+UNFAITHFUL_SEEDS = (
+    *range(100, 107),
+    *range(110, 113),
+    *range(116, 124),
+    *range(132, 140),
+    *range(180, 188),
+    *range(400, 408),
+)
+GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119), *range(132, 135), *range(180, 183), *range(400, 403))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +105,7 @@ LARGE_BAGS = (
     LargeBags(kinds=(*MIXING_KINDS, *(kind.name for kind in TRAINED_KINDS)), units=1_000, seeds=range(240, 248)),
     LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(260, 280)),
     LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(260, 270)),
-    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(280, 288)),
+    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(280, 292)),
 )
 
 

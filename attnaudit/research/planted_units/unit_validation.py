@@ -57,7 +57,8 @@ from attnaudit.research.validation.threshold_rule import (
 
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
-#: The threshold of the gate "points" for bags, as a share of the lowest limit of the faithful models.
+#: The thresholds of the gate "points" for bags, and of the gates "enough", as a share of the lowest limit of the
+#: faithful models.
 KEPT = 0.9
 #: Population -> the families that its policy names.
 VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
@@ -177,14 +178,27 @@ def choose_for_passages(models: Sequence[JudgedModel], candidates: Sequence[Cand
     return [*choose(left, used, seed=seed), *first]
 
 
+def choose_for_attentions(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Choose the gates of a policy for several attentions.
+
+    `threshold_rule.choose` chooses the gates of the questions "used" and "points". The gate of the question "enough" is
+    close to what the faithful models reach (see `near_faithful`).
+
+    Args:
+        models: As `threshold_rule.choose` takes them.
+        candidates: As `threshold_rule.choose` takes them.
+        seed: As `threshold_rule.choose` takes it.
+    """
+    gates = choose(models, [one for one in candidates if one.question != "enough"], seed=seed)
+    return [*gates, *near_faithful(models, [one for one in candidates if one.question == "enough"], seed=seed)]
+
+
 def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
     """Choose the gates of a policy for bags.
 
     For the question "used", `threshold_rule.choose` chooses the gate, which is on the predicted class with the smallest
-    total effect (see `bag_candidates`). For the question "points", the gate is the plain cosine of `Pointing`. Its
-    threshold is close to what the faithful models reach: it is the share `KEPT` of their faithful limit (see
-    `threshold_rule.Limits`). The threshold depends only on the faithful models, so it stays the same if an unfaithful
-    mechanism is left out.
+    total effect (see `bag_candidates`). The gates "points", the plain cosine of `Pointing`, and "enough" are close to
+    what the faithful models reach (see `near_faithful`).
 
     The cosine above uniform weights is not a candidate, because it rises if units are added that have neither effect
     nor weight.
@@ -195,17 +209,36 @@ def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidat
         seed: As `threshold_rule.choose` takes it.
     """
     gates = choose(models, [one for one in candidates if one.question == "used"], seed=seed)
-    (points,) = (one for one in candidates if one.question == "points" and one.check.id != ABOVE_UNIFORM)
-    half = tuning(models)
-    found = limits(half, points)
-    if found is None or not discriminates(check_area(half, points, seed=seed)):
-        return gates
-    value = rounded(KEPT * found.faithful, low=NO_EFFECT, high=found.faithful)
-    return [*gates, Gate(check=points.check.id, question="points", direction=points.direction, threshold=value)]
+    others = [one for one in candidates if one.question in ("points", "enough") and one.check.id != ABOVE_UNIFORM]
+    return [*gates, *near_faithful(models, others, seed=seed)]
+
+
+def near_faithful(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Return gates whose thresholds are the share `KEPT` of the faithful limit (see `threshold_rule.Limits`).
+
+    The thresholds depend only on the faithful models, so they stay the same if an unfaithful mechanism is left out.
+    Checks that do not discriminate get no gate.
+
+    Args:
+        models: As `threshold_rule.choose` takes them.
+        candidates: As `threshold_rule.choose` takes them.
+        seed: As `threshold_rule.choose` takes it.
+    """
+    half, gates = tuning(models), []
+    for one in candidates:
+        found = limits(half, one)
+        if found is not None and discriminates(check_area(half, one, seed=seed)):
+            value = rounded(KEPT * found.faithful, low=NO_EFFECT, high=found.faithful)
+            gates.append(Gate(check=one.check.id, question=one.question, direction=one.direction, threshold=value))
+    return gates
 
 
 #: Population -> the rule that chooses its gates, if it is not `threshold_rule.choose`.
-RULES: dict[PopulationName, Rule] = {"bags": choose_for_bags, "sources": choose_for_passages}
+RULES: dict[PopulationName, Rule] = {
+    "bags": choose_for_bags,
+    "attentions": choose_for_attentions,
+    "sources": choose_for_passages,
+}
 
 
 def candidates_of(population: PopulationName) -> list[Candidate]:

@@ -37,12 +37,14 @@ class PolicyBase:
         remedies: Name of a question -> its remedies.
         evidence: The informational checks: all text from the comment that begins with `EVIDENCE` to the end of the
             file. If there is no such comment, the tables of these checks.
+        units: What attention is over, as a plural noun.
     """
 
     head: str = ""
     name: str = ""
     remedies: Mapping[str, Sequence[PolicyRemedy]] = field(default_factory=dict)
     evidence: str = ""
+    units: str = "tokens"
 
     @classmethod
     def of(cls, path: Path) -> PolicyBase:
@@ -125,6 +127,7 @@ def policy_text(
         base: What to copy from an existing policy.
         reproduced: Remedies from reproductions of papers. Each question lists them in addition to those of `base`.
     """
+    gates = sorted(gates, key=lambda gate: list(figure_text.QUESTIONS).index(gate.question))
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
     figures_by_id = {check.check: check for check in figures}
     lines = [base.head, "#", *(line for text in basis for line in _comment(text)), ""] if base.head else []
@@ -141,7 +144,7 @@ def policy_text(
         lines += [
             "",
             f"[policy.questions.{question}]",
-            f"asks = {_quoted(figure_text.QUESTIONS[question])}",
+            f"asks = {_quoted(figure_text.QUESTIONS[question].replace('tokens', base.units))}",
             f"checks = {_array([gate.check for gate in gates if gate.question == question])}",
             *([f"remedies = {_array(from_papers)}"] if from_papers else []),
         ]

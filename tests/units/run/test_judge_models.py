@@ -38,8 +38,8 @@ OTHER_FOLDERS = {
     "run",
 }
 OTHER_MODULES = {
-    *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
-    *("command_parser.py", "model_families.py", "output_files.py", "registry.py", "verdict_text.py"),
+    *("__init__.py", "__main__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py"),
+    *("command_parser.py", "model_families.py", "output_files.py", "progress.py", "registry.py", "verdict_text.py"),
 }
 
 

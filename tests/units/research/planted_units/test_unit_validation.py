@@ -11,6 +11,7 @@ from attnaudit.checks import load_policy
 from attnaudit.records import PolicyRemedy
 from attnaudit.research.planted_units.unit_audits import (
     ABOVE_UNIFORM,
+    ENOUGH,
     MEAN_EFFECT,
     AuditedReading,
     bag_candidates,
@@ -43,8 +44,8 @@ from tests.units.research.validation.synthetic_scores import REACH, judged
 
 #: Population -> the number of models of each look.
 LOOK_SIZES: dict[PopulationName, dict[int, int]] = {
-    "bags": {1: 111, 2: 57, 3: 153, 4: 185, 5: 185},
-    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80, 5: 20, 6: 20},
+    "bags": {1: 111, 2: 57, 3: 153, 4: 185, 5: 185, 6: 185},
+    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80, 5: 20, 6: 20, 7: 20},
 }
 USED, POINTS = "permutation_fragility.tvd", "pointing.logits"
 SMALLEST, PLAIN = "total_effect.standardised.smallest", "pointing.logits.plain"
@@ -85,38 +86,50 @@ def test_the_rule_for_passages_can_be_tested_on_mechanisms_that_are_left_out() -
     assert plain.total.misses.hits == 8  # "idle" and "weak" pass
 
 
-#: The same for bags: the values of the total effect, of the plain cosine and of the cosine above uniform weights. The
-#: attention of "collects" is at
-#: the only unit whose state has the evidence.
+#: The same for bags: the values of the total effect, of the plain cosine, of the cosine above uniform weights, and of
+#: held sufficiency. The attention of "collects" is at the only unit whose state has the evidence.
 OF_BAGS = {
-    "keys": ("faithful", (), 0.5, 0.99, 0.97),
-    "levels": ("faithful", (), 0.5, 0.95, 0.97),
-    "bypassed": ("unfaithful", ("used",), 0.0, 0.99, 0.97),
-    "summed": ("unfaithful", ("used",), 0.01, 0.98, 0.97),
-    "aside": ("unfaithful", ("points",), 0.5, 0.0, 0.1),
-    "sink": ("unfaithful", ("points",), 0.5, 0.1, 0.2),
-    "collects": ("unfaithful", ("points",), 0.5, 0.75, 0.97),
+    "keys": ("faithful", (), 0.5, 0.99, 0.97, 0.99),
+    "levels": ("faithful", (), 0.5, 0.95, 0.97, 0.96),
+    "bypassed": ("unfaithful", ("used",), 0.0, 0.99, 0.97, 0.98),
+    "summed": ("unfaithful", ("used",), 0.01, 0.98, 0.97, 0.9),
+    "aside": ("unfaithful", ("points",), 0.5, 0.0, 0.1, 0.0),
+    "sink": ("unfaithful", ("points",), 0.5, 0.1, 0.2, 0.1),
+    "collects": ("unfaithful", ("points",), 0.5, 0.75, 0.97, 0.0),
 }
+#: The same for attention at a unit with the same effect in every row. No gate is chosen from such models.
+CONSTANT = ("unfaithful", ("points",), 0.5, 0.98, 0.97, 0.0)
+
+
+BAG_CHECKS = (SMALLEST, PLAIN, ABOVE_UNIFORM, ENOUGH)
 
 
 def bags(*left_out: str) -> list[JudgedModel]:
-    checks = (SMALLEST, PLAIN, ABOVE_UNIFORM)
     return [
-        judged(kind, truth, dict(zip(checks, values, strict=True)), seed=seed, fails=fails)
+        judged(kind, truth, dict(zip(BAG_CHECKS, values, strict=True)), seed=seed, fails=fails)
         for kind, (truth, fails, *values) in OF_BAGS.items()
         for seed in range(3)
         if kind not in left_out
     ]
 
 
+def constant() -> JudgedModel:
+    truth, fails, *values = CONSTANT
+    return judged("constant", truth, dict(zip(BAG_CHECKS, values, strict=True)), seed=0, fails=fails)
+
+
 @pytest.mark.parametrize("left_out", [(), ("collects",), ("aside",), ("collects", "sink", "summed")])
 def test_the_gate_for_bags_does_not_depend_on_which_unfaithful_mechanisms_are_known(left_out: tuple[str, ...]) -> None:
-    used, points = choose_for_bags(bags(*left_out), bag_candidates(), seed=0)
+    used, enough, points = gates = choose_for_bags(bags(*left_out), bag_candidates(), seed=0)
     assert (used.check, used.question) == (SMALLEST, "used")
     assert (points.check, points.question, points.direction) == (PLAIN, "points", "at_least")
+    assert (enough.check, enough.question, enough.direction) == (ENOUGH, "enough", "at_least")
     assert points.threshold == float(f"{KEPT * (0.95 - REACH):.2g}")
-    assert not any(score(one, [used, points]).alarm for one in bags() if one.faithful)
-    assert all(score(one, [used, points]).alarm for one in bags() if not one.faithful)
+    assert enough.threshold == float(f"{KEPT * (0.96 - REACH):.2g}")
+    assert not any(score(one, gates).alarm for one in bags() if one.faithful)
+    assert all(score(one, gates).alarm for one in bags() if not one.faithful)
+    assert not score(constant(), [used, points]).alarm
+    assert score(constant(), gates).alarm
 
 
 def test_the_gate_for_bags_follows_the_lowest_faithful_mechanism() -> None:
@@ -150,7 +163,7 @@ def test_the_looks_at_bags_have_other_seeds() -> None:
     for population, tasks in (("bags", unit_tasks("bags")), ("large_bags", large_bags())):
         seeds = [plan.seed for plan, half in tasks if half == "held_out"]
         assert Counter(look_of(population, seed) for seed in seeds) == LOOK_SIZES[population]
-    for look, count in ((3, 64), (4, 96), (5, 96)):
+    for look, count in ((3, 64), (4, 96), (5, 96), (6, 96)):
         held_out = [plan for plan, half in unit_tasks("bags") if half == "held_out"]
         some = [plan for plan in held_out if look_of("bags", plan.seed) == look]
         assert sum(plan.kind in (*FAITHFUL_KINDS, "trained_attention") for plan in some) == count
