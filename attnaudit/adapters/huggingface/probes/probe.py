@@ -187,11 +187,14 @@ def require_faithful_attention(runner: Runner) -> None:
                 f"{largest_difference(logits, plain):.2g}, so the model does not compute its output from "
                 "the recorded attention. This architecture cannot be audited."
             )
-    if torch.equal(uniform.logits, plain):
-        raise AdapterError(
-            f"{name}: replacing all attention by uniform weights does not change the logits, so the model does not "
-            "compute its output from the replaced attention. This architecture cannot be audited."
-        )
+    if torch.equal(uniform.logits, plain):  # The model's own attention may be uniform, so other weights are tried, too.
+        with torch.no_grad():
+            first = runner.run(inputs, intervene=lambda _s, weights, allowed: weights_on_first_key(weights, allowed))
+        if torch.equal(first.logits, plain):
+            raise AdapterError(
+                f"{name}: replacing all attention by uniform weights does not change the logits, so the model does not "
+                "compute its output from the replaced attention. This architecture cannot be audited."
+            )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)
 
@@ -199,6 +202,12 @@ def require_faithful_attention(runner: Runner) -> None:
 def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
     """Return uniform weights over the allowed keys of each query, with the shape (B, H, Q, K) of `weights`."""
     return (allowed / allowed.sum(-1, keepdim=True).clamp_min(1)).expand_as(weights).to(weights)
+
+
+def weights_on_first_key(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Return weights of 1 at the first allowed key of each query, with the shape (B, H, Q, K) of `weights`."""
+    first = allowed.bool() & (allowed.cumsum(-1) == 1)
+    return first.expand_as(weights).to(weights)
 
 
 def _require_distributions(name: str, trace: Trace) -> None:
