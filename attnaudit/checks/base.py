@@ -100,7 +100,7 @@ class Check(CheckArguments, ABC):
 
     @property
     def statistic(self) -> str:
-        """How the values of the instances are combined, such as "mean"."""
+        """The name of the statistic, such as "mean". It does not change what is computed (see `PerInstanceCheck`)."""
         return "mean"
 
     @property

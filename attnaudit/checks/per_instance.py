@@ -44,7 +44,8 @@ class PerInstanceCheck(Check):
 
     A subclass defines `values`, `needs` and the attributes that `Check` requires. The statistic, its interval, the
     histogram and the worst instances are computed from the values. All other methods have defaults, which a subclass
-    can override to report more. Example of a complete check:
+    can override to report more. A subclass that sets `statistic` to another statistic than "mean" must override `value`
+    and `interval`; otherwise, creating the check raises a CheckError. Example of a complete check:
 
         @registered
         @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,10 @@ class PerInstanceCheck(Check):
 
     #: Whether the details list the mean value of each predicted class.
     lists_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_own_statistic()
 
     @property
     def values_label(self) -> str:
@@ -257,6 +262,19 @@ class PerInstanceCheck(Check):
 
     def _values_as_floats(self, measurements: Measurements) -> Floats:
         return numbers(self.values(measurements), f"{self.name_in_errors}: values()")
+
+    def _require_own_statistic(self) -> None:
+        """Raise CheckError if `statistic` names another statistic than the mean, but the mean would be computed."""
+        kind = type(self)
+        own_value = kind.value is not PerInstanceCheck.value and kind.interval is not PerInstanceCheck.interval
+        if self.statistic == "mean" or own_value or kind.evidence is not PerInstanceCheck.evidence:
+            return
+        raise CheckError(
+            f"{self.name_in_errors}: statistic is {self.statistic!r}, but the check computes the mean or its interval. "
+            "Override both value() and interval(), or write the check as a function with the decorator @checks.check, "
+            'which computes a "mean", "median" or "proportion". If the value is a mean, remove statistic; '
+            "value_name is its name in headlines."
+        )
 
     def _refuse_other_interval(self, value: float | None, interval: IntervalEstimate | None) -> None:
         """Raise CheckError if the check inherits the interval of the mean, but its value is clearly another statistic.

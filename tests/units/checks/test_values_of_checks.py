@@ -15,6 +15,7 @@ from attnaudit.errors import CheckError
 from attnaudit.records import Direction, Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import median_interval
 from tests.units.checks.synthetic_measurements import measured
 
 
@@ -115,3 +116,45 @@ def test_infinite_values_are_refused() -> None:
 def test_another_number_of_values_is_refused() -> None:
     with pytest.raises(CheckError, match=r"an array of shape \(1,\); expected \(\d+,\), one number per instance"):
         OneValue(at_least=0.05).judge(measured())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedStatistic(LargestWeight):
+    """The name of the statistic is an argument, but the mean is computed."""
+
+    named: str
+
+    @property
+    def statistic(self) -> str:
+        return self.named
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianWithIntervalOfMean(NamedStatistic):
+    """The value is a median, but the interval is that of the mean."""
+
+    def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
+        return float(np.nanmedian(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(MedianWithIntervalOfMean):
+    """The value is a median, and so is its interval."""
+
+    def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        return median_interval(values, groups, confidence=self.confidence)
+
+
+@pytest.mark.parametrize("kind", [NamedStatistic, MedianWithIntervalOfMean])
+@pytest.mark.parametrize("named", ["median", "proportion", "maximum", "Mean"])
+def test_the_name_of_a_statistic_that_is_not_computed_is_refused(kind: type[NamedStatistic], named: str) -> None:
+    with pytest.raises(CheckError, match=rf"statistic is '{named}', .* Override both value\(\) and interval\(\)"):
+        kind(at_least=0.05, named=named)
+
+
+def test_a_check_may_name_the_statistic_that_it_computes() -> None:
+    measurements = measured()
+    record = Median(at_least=0.05, named="median").judge(measurements)
+    expected = np.nanmedian(measurements.scalar("attention.max"))
+    assert (record.statistic, record.value_name, record.value) == ("median", "median weight", expected)
+    assert NamedStatistic(at_least=0.05, named="mean").judge(measurements).verdict == "pass"
