@@ -71,8 +71,9 @@ def parametrize_with_checks(
         quick: Whether to run only the quick suite.
 
     Raises:
-        CheckError: A model is neither an adapter nor a function, two models have the same name, an expected failure
-            names an unknown model or check, or an expected failure has no reason.
+        CheckError: No model is given, a model is neither an adapter nor a function, two models have the same name, an
+            expected failure names an unknown model or check, or an expected failure has no reason.
+        DataError: `instances` is empty.
     """
     import pytest
 
@@ -97,6 +98,11 @@ def parametrize_with_checks(
 
 def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Callable[[], ModelAdapter]]:
     pairs = list(models.items()) if isinstance(models, Mapping) else [(_name(one), one) for one in models]
+    if not pairs:
+        raise CheckError(
+            "parametrize_with_checks: no model is given, so nothing would be tested. Give at least one adapter, or a "
+            "function that returns one. If the models are read from a folder, check its path."
+        )
     names = [name for name, _ in pairs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

@@ -25,7 +25,7 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
     Raises:
         AdapterError: A check fails. The message lists the failed checks and says how to fix the adapter. If a basic
             check fails, the checks after it are not run.
-        DataError: The model cannot read an instance.
+        DataError: `instances` is empty, or the model cannot read an instance.
     """
     results: list[ConformanceResult] = []
     cause: BaseException | None = None
@@ -60,7 +60,7 @@ def full(
 
     Raises:
         CheckError: `expected` names an unknown check or gives no reason.
-        DataError: The model cannot read an instance.
+        DataError: `instances` is empty, or the model cannot read an instance.
     """
     return [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
 
@@ -85,7 +85,7 @@ def check_adapter(
     Raises:
         AdapterError: A check fails. The message lists the failed checks and says how to fix the adapter.
         CheckError: `expected` names an unknown check or gives no reason.
-        DataError: The model cannot read an instance.
+        DataError: `instances` is empty, or the model cannot read an instance.
     """
     results = [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
     _raise_failed(results, f"{type(adapter).__name__} breaks the adapter contract", None)

@@ -40,7 +40,7 @@ from attnaudit.conformance.selected_sites import check_query_blocks, check_selec
 from attnaudit.conformance.special_tokens import check_query, check_special_tokens, check_words
 from attnaudit.conformance.token_removal import check_deletion, check_repeated_deletion, check_substitution
 from attnaudit.devices import full_precision
-from attnaudit.errors import AdapterError, AuditError, CheckError, nearest, raised_at
+from attnaudit.errors import AdapterError, AuditError, CheckError, DataError, nearest, raised_at
 from attnaudit.instances import Instance
 from attnaudit.records import ConformanceResult, UnitNames
 
@@ -105,6 +105,9 @@ class Subject:
         make: A function that returns the adapter. It is called once, when the first case runs.
         instances: The instances to select from; None for instances of the default data set.
         thorough: Whether to run the full suite instead of the quick suite.
+
+    Raises:
+        DataError: `instances` is empty.
     """
 
     name: str
@@ -112,6 +115,13 @@ class Subject:
     instances: Sequence[Instance] | None = None
     thorough: bool = True
     _repeats: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.instances is not None and len(self.instances) == 0:
+            raise DataError(
+                "instances is empty, so the conformance checks have no text to run on. Give at least one instance, or "
+                "leave out the argument to run them on movie reviews."
+            )
 
     @cached_property
     def examples(self) -> Examples:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnaudit.adapters import Inputs, Trace
-from attnaudit.conformance import CHECKS, check_adapter, full, parametrize_with_checks
+from attnaudit.conformance import CHECKS, check_adapter, full, parametrize_with_checks, quick
 from attnaudit.errors import AdapterError, CheckError, DataError
 from attnaudit.instances import Instance
 from tests.small_models import adapter as pooled
@@ -160,3 +160,22 @@ def test_expected_failures_are_strict_marks_on_their_cases() -> None:
     assert all(mark.name == "xfail" and mark.kwargs["strict"] for mark in marked.values())
     assert marked["first-deletion"].kwargs["reason"] == "for the first"
     assert not any("each_site" in one.id for one in parameters)
+
+
+@pytest.mark.parametrize("models", [[], {}, ()])
+def test_the_decorator_needs_a_model(models: Any) -> None:
+    with pytest.raises(CheckError, match=r"no model is given.* Give at least one adapter"):
+        parametrize_with_checks(models)
+
+
+def test_an_empty_list_of_instances_is_refused() -> None:
+    adapter = SmallTransformer()
+    runs = (
+        lambda: check_adapter(adapter, instances=[]),
+        lambda: full(adapter, []),
+        lambda: quick(adapter, []),
+        lambda: parametrize_with_checks([adapter], instances=[]),
+    )
+    for run in runs:
+        with pytest.raises(DataError, match=r"instances is empty.* Give at least one instance, or leave out"):
+            run()
