@@ -13,7 +13,7 @@ import numpy as np
 from attnaudit.errors import CheckError, nearest
 from attnaudit.readings import FORM
 from attnaudit.readings import parse as parse_reading
-from attnaudit.records import InconclusiveRule, Severity
+from attnaudit.records import InconclusiveRule, PolicyRecord, Severity
 
 #: The key of a [[check]] table that adds a paired gate for every baseline.
 MARGIN = "not_worse_than_baseline_by"
@@ -73,6 +73,9 @@ class CheckArguments:
     replaces_weights: ClassVar[bool] = False
     #: Whether a user wrote the title, the question and the explanations.
     has_custom_texts: ClassVar[bool] = False
+    #: The record of the policy file that declares the check; None for a check that is declared in Python. It is not an
+    #: argument, so it does not affect whether two checks are equal, and a copy with other arguments does not have it.
+    source_policy: ClassVar[PolicyRecord | None] = None
     #: Why the check has no argument `sampled_units`, as a clause.
     needs_all_units: ClassVar[str] = "its value cannot be estimated without bias from a sample of the units"
 

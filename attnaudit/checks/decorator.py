@@ -124,9 +124,9 @@ def audit(
     * `attnaudit_validation`: a `PolicyValidation`; None if the arguments are policies.
 
     Args:
-        *checks: The checks, or one or several policies. If there are several policies, each must name families of
-            models with the key `applies_to` or `validated_on`, and exactly one policy must apply to all models of a
-            run.
+        *checks: The checks, or one or several policies, but not both. To add a check to a policy, add it to its file.
+            If there are several policies, each must name families of models with the key `applies_to` or
+            `validated_on`, and exactly one policy must apply to all models of a run.
         exceptions: Id of a gate -> the reason why its cases may be skipped or expected to fail. Without an exception, a
             skip or xfail mark on a gate fails the audit. With a policy file, write [[exception]] tables in the file
             instead.
@@ -142,8 +142,9 @@ def audit(
     Raises:
         CheckError: No check is given, an argument is not a check, or two checks have the same id, for example because
             they differ only in their thresholds. Or `informational` does not match the checks; an exception, a family
-            or `unvalidated` is invalid; one of several policies names no family; a class is decorated; or the function
-            is decorated twice.
+            or `unvalidated` is invalid; one of several policies names no family; a policy is combined with checks;
+            single checks of a policy with `validated_on` are given without this argument; a class is decorated; or the
+            function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -182,6 +183,8 @@ def audit(
         require_gates(declared, informational=informational, where="audit", declaration="informational=True")
         excepted = exceptions_from_reasons(exceptions or {}, checks=declared, where="audit")
         require_families(validated_on, unvalidated, where="audit")
+        if validated_on is None:
+            _refuse_unpacked(declared)
         validation = validation_of(declared, validated_on or (), unvalidated or "block")
 
     def declare(function: F) -> F:
@@ -205,6 +208,18 @@ def audit(
     return declare
 
 
+def _refuse_unpacked(checks: Sequence[Check]) -> None:
+    """Raise CheckError if a check was taken out of a policy with `validated_on`, which would no longer apply."""
+    for position, check in enumerate(checks, 1):
+        policy = check.source_policy
+        if policy is not None and policy.validated_on:
+            raise CheckError(
+                f"audit: argument {position} is the check '{check.id}' of the policy {policy.file}, but without the "
+                "policy, its validated_on would not apply. Give the whole policy, @audit(policy), and add other checks "
+                f"to its file; or repeat validated_on here: @audit(..., validated_on={policy.validated_on!r})."
+            )
+
+
 def _check(argument: object, position: int) -> Check:
     """Return an argument of `audit` if it is a check.
 
@@ -215,7 +230,7 @@ def _check(argument: object, position: int) -> Check:
         return argument
     if isinstance(argument, Policy):
         raise CheckError(
-            "audit: a policy cannot be combined with checks. Add the checks to its file, or write @audit(*policy, ...)."
+            f"audit: a policy cannot be combined with checks. Add the checks to its file, {argument.record.file}."
         )
     if isinstance(argument, type) and issubclass(argument, Check):
         raise CheckError(f"audit: argument {position} is the class {argument.__name__}: call it, as in {EXAMPLE}.")

@@ -178,7 +178,10 @@ def load_policy(path: str | Path) -> Policy:
         declaration="informational = true under [policy]",
     )
     exceptions = exceptions_from_tables(content.get("exception", []), checks=declared, where=str(path))
-    return Policy(declared, msgspec.structs.replace(record, exceptions=exceptions))
+    record = msgspec.structs.replace(record, exceptions=exceptions)
+    for check in declared:
+        object.__setattr__(check, "source_policy", record)  # the checks are frozen
+    return Policy(declared, record)
 
 
 def sequential_checks(checks: Iterable[Check]) -> tuple[Check, ...]:

@@ -85,6 +85,34 @@ def test_the_policy_file_gives_its_own_exceptions(tmp_path):
             audit(policy, **{name: value})
 
 
+def test_a_policy_cannot_be_combined_with_checks(tmp_path):
+    (tmp_path / "p.toml").write_text('[[check]]\nname = "InformationRanking"\nat_least = 0.5\n')
+    policy = load_policy(tmp_path / "p.toml")
+    for arguments in ((policy, Agreement(severity="report")), (Agreement(severity="report"), policy)):
+        with pytest.raises(CheckError) as caught:
+            audit(*arguments)
+        message = "audit: a policy cannot be combined with checks. Add the checks to its file, p.toml."
+        assert str(caught.value) == message
+
+
+def test_checks_that_are_taken_out_of_a_validated_policy_are_refused(tmp_path):
+    check = '[[check]]\nname = "InformationRanking"\nat_least = 0.5\n'
+    (tmp_path / "p.toml").write_text('[policy]\nvalidated_on = ["transformer"]\n' + check)
+    (tmp_path / "unvalidated.toml").write_text(check)
+    policy, added = load_policy(tmp_path / "p.toml"), Agreement(severity="report")
+    assert list(policy) == list(load_policy(tmp_path / "unvalidated.toml"))
+    with pytest.raises(CheckError, match=r"argument 1 is the check 'information_ranking' of the policy p\.toml, but"):
+        audit(*policy)
+    with pytest.raises(CheckError, match=r"argument 2 is .* validated_on=\['transformer'\]\)\."):
+        audit(added, *policy)
+
+    @audit(*policy, added, validated_on=["transformer"])
+    def repeated(check): ...
+
+    assert repeated.attnaudit_validation.validated_on == ["transformer"]
+    audit(*load_policy(tmp_path / "unvalidated.toml"), added)
+
+
 @pytest.mark.parametrize(
     ("severity", "arguments", "message"),
     [
