@@ -91,6 +91,12 @@ def test_the_policy_on_the_command_line_replaces_all_of_them(several: pytest.Pyt
             "tiny",
             "no policy applies to its family (pooled attention): pooled.toml applies to 'rnn'; other.toml",
         ),
+        (
+            '"rnn"',
+            '"transformer"',
+            "tiny",
+            "the run then fails unless you also validate the policy on such models and add the family to validated_on",
+        ),
         ('"pooled attention"', '"pooled"', "tiny", "both pooled.toml and other.toml apply to its family"),
         ('"pooled attention"', '"transformer"', "tiny large", "pooled.toml for tiny, other.toml for large"),
     ],

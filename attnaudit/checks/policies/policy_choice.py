@@ -77,6 +77,7 @@ def _unclear(model: str, family: str, policies: Sequence[Policy], applying: Sequ
     state = "" if family else " State the family in the attribute `family` of the adapter."
     return (
         f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}.{state} If one of "
-        f"these policies is meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, "
-        "for this run only."
+        "these policies is meant for such models, add the family to applies_to under [policy] in its file. If the file "
+        "sets validated_on, the run then fails unless you also validate the policy on such models and add the family "
+        f"to validated_on, or set unvalidated. {REMEDY}, for this run only."
     )
