@@ -25,7 +25,7 @@ from attnaudit.plugin.case_collection import (
 from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repetition
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, announce_failure, close_run
-from attnaudit.plugin.command_line import KEYS, names_a_model
+from attnaudit.plugin.command_line import KEYS, keys_in_effect, names_a_model
 from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.files_left_out import paths_without_tests
 from attnaudit.plugin.ignored_configuration import ignored_keys
@@ -119,7 +119,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Refuse keys of the audit that are mistyped, or in a configuration file that pytest ignores.
+        """Refuse keys of the audit that are mistyped, or where pytest does not read them.
 
         Raises:
             pytest.UsageError: There is such a key.
@@ -129,7 +129,11 @@ class AuditPlugin:
         finally:
             refused: list[str] = []
             if not is_worker(self.config):
-                refused = [*mistyped_keys(self.config, KEYS), *ignored_keys(self.config, KEYS)]
+                # Other folders count only for an audit: they may contain another project. Under xdist, the workers
+                # collect, and their controller cannot know whether they find @audit functions.
+                everywhere = self.state is not None or is_controller(self.config)
+                refused = mistyped_keys(self.config, KEYS)
+                refused += ignored_keys(self.config, keys_in_effect(self.config), everywhere=everywhere)
             if refused:
                 if self.state is not None:
                     self.state.usage_errors[CONFIGURATION] = " ".join(refused)

@@ -13,7 +13,7 @@ import pytest
 from attnaudit.errors import AdapterError, AuditError, ModelError, shown_error
 from attnaudit.plugin.clean_reports import clean_case_id
 from attnaudit.plugin.files_left_out import is_test_file
-from attnaudit.plugin.possible_gates import is_of_project
+from attnaudit.plugin.possible_gates import is_of_project, project_folders
 from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
@@ -129,14 +129,14 @@ def declare_uncollected(state: RunState, config: pytest.Config) -> None:
     if state.options.policy is not None or state.usage_errors:
         return
     files = {path.resolve() for path in (*state.test_modules, *_other_files(state, config))}
-    root, inherited = config.rootpath.resolve(), _inherited_checks(state)
+    roots, inherited = project_folders(config, state.test_modules.keys()), _inherited_checks(state)
     shown = [checks for module in state.test_modules.values() if module for checks in _shown_checks(module, state)]
     for declared in declared_functions:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
         if any(declared.checks is checks for checks in state.collected):
             continue
         of_project = not any(declared.checks is checks for checks in inherited) and any(
-            is_of_project(file, root) and not is_test_file(file, config) for file in declared.files()
+            is_of_project(file, roots) and not is_test_file(file, config) for file in declared.files()
         )
         if files & declared.files() or of_project or any(declared.checks is checks for checks in shown):
             policies: tuple[Policy, ...] = getattr(declared.function, "attnaudit_policies", ())

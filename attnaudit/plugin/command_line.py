@@ -172,6 +172,14 @@ def key_of(option: str) -> str:
 KEYS = tuple(map(key_of, (*REPEATED, *SINGLE, *FLAGS)))
 
 
+def keys_in_effect(config: pytest.Config) -> list[str]:
+    """Return the keys of the audit that no option on the command line, or in `addopts`, overrides."""
+    overrides = getattr(config.known_args_namespace, "override_ini", None) or ()
+    given = {one.partition("=")[0] for one in overrides}
+    options = (*REPEATED, *SINGLE, *FLAGS)
+    return [key_of(one) for one in options if config.getoption(one) is None and key_of(one) not in given]
+
+
 def option_value(config: pytest.Config, option: str) -> Any:
     """Return an option from the command line, or else from the configuration file, or else its default."""
     value = config.getoption(option)

@@ -11,7 +11,7 @@ import pytest
 
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.displayed_paths import displayed_path
-from attnaudit.plugin.possible_gates import PossibleGates
+from attnaudit.plugin.possible_gates import PossibleGates, project_folders
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 
@@ -40,9 +40,10 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     if state.options.policy is not None or is_controller(config):  # the workers collect, not their controller
         return {}
     collected = {path.resolve(): why for path, why in state.collected_files.items()}
-    gates = PossibleGates(config.rootpath.resolve())
+    candidates = list(_test_files(config))
+    gates = PossibleGates(*project_folders(config, [path for path, _ in candidates]))
     found = {}
-    for path, reason in _test_files(config):
+    for path, reason in candidates:
         why = collected.get(path.resolve(), reason)
         if why and gates.may_be_in(path.resolve()):
             found[displayed_path(path, config)] = why
@@ -66,7 +67,7 @@ def paths_without_tests(state: RunState, config: pytest.Config) -> dict[str, str
         return {}
     found = {}
     for argument in config.args:
-        given = _path_of(argument, config).resolve()
+        given = path_of_argument(argument, config).resolve()
         has_tests = any(given in (test.resolve(), *test.resolve().parents) for test in state.collected_tests)
         if given.is_dir() and not has_tests and not any(is_test_file(file, config) for file in given.rglob("*.py")):
             found[f"argument {argument}"] = (
@@ -84,7 +85,7 @@ def is_test_file(path: Path, config: pytest.Config) -> bool:
 def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """Yield the test files of all arguments of pytest, each with the reason to report if it was not collected."""
     for argument in config.args:
-        given = _path_of(argument, config)
+        given = path_of_argument(argument, config)
         files: Iterable[Path] = ()
         if given.is_dir():
             files = _files_below(given, config)
@@ -95,7 +96,7 @@ def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
                 yield path, NOT_COLLECTED if given in (path, *path.parents) else NOT_GIVEN
 
 
-def _path_of(argument: str, config: pytest.Config) -> Path:
+def path_of_argument(argument: str, config: pytest.Config) -> Path:
     """Return the file or folder of an argument, which may be a test id or, with --pyargs, the name of a module."""
     name = argument.partition("[")[0].partition("::")[0]
     path = config.invocation_params.dir / name

@@ -6,8 +6,10 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+import pytest
 
 from attnaudit.errors import LIBRARIES
 
@@ -20,9 +22,9 @@ PACKAGE = b"attnaudit"
 class PossibleGates:
     """Says which test files of a project may contain gates. Each file is read and parsed once."""
 
-    def __init__(self, root: Path) -> None:
-        """`root` is the folder of the project."""
-        self._root = root
+    def __init__(self, *roots: Path) -> None:
+        """`roots` are the folders of the project."""
+        self._roots = roots
         self._imported: dict[Path, list[Path]] = {}
         self._makes_gates: dict[Path, bool] = {}
 
@@ -47,13 +49,13 @@ class PossibleGates:
                 seen.add(module)
                 if self._may_make_gates(module):
                     return True
-                if is_of_project(module, self._root):
+                if is_of_project(module, self._roots):
                     waiting.append(module)
         return False
 
     def _imports_of(self, path: Path) -> list[Path]:
         if path not in self._imported:
-            self._imported[path] = list(_imported_files(path, self._root))
+            self._imported[path] = list(_imported_files(path, self._roots))
         return self._imported[path]
 
     def _may_make_gates(self, module: Path) -> bool:
@@ -66,18 +68,30 @@ class PossibleGates:
         return self._makes_gates[module]
 
 
-def is_of_project(path: Path, root: Path) -> bool:
-    """Return whether a file belongs to the project with this folder, and not to a package that is installed in it."""
-    return path.is_relative_to(root) and not LIBRARIES & set(path.parts)
+def project_folders(config: pytest.Config, test_files: Collection[Path]) -> tuple[Path, ...]:
+    """Return the folders whose modules belong to the project: pytest's rootdir, the working folder, those of the tests.
+
+    With -c, the rootdir may be a folder that contains only the configuration file. A folder of tests may be a symbolic
+    link to a folder elsewhere.
+    """
+    roots = (config.rootpath, config.invocation_params.dir)
+    folders = {folder for path in test_files for folder in path.parents if any(map(folder.is_relative_to, roots))}
+    folders.update(roots, (path.parent for path in test_files))
+    return tuple({folder.resolve() for folder in folders})
 
 
-def _imported_files(path: Path, root: Path) -> Iterator[Path]:
+def is_of_project(path: Path, roots: Collection[Path]) -> bool:
+    """Return whether a file belongs to the project with these folders, and not to a package installed in one."""
+    return any(map(path.is_relative_to, roots)) and not LIBRARIES & set(path.parts)
+
+
+def _imported_files(path: Path, roots: Collection[Path]) -> Iterator[Path]:
     """Yield the files of the modules that a Python file imports, except those of Python and of this package."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return  # pytest cannot collect it either
-    above = [folder for folder in path.parents if folder.is_relative_to(root)]
+    above = [folder for folder in path.parents if any(map(folder.is_relative_to, roots))]
     searched = dict.fromkeys([*above, *(Path(entry) for entry in sys.path if entry)])
     ignored = {"", "attnaudit", *sys.stdlib_module_names}
     for node in ast.walk(tree):

@@ -98,6 +98,31 @@ def test_a_gate_that_is_declared_where_pytest_collects_nothing_is_open(audited: 
     audited.assert_red(audited.pytest(), {LENGTH: "open: no collected test judges this gate"})
 
 
+@pytest.mark.parametrize("linked", [False, True], ids=["rootdir", "link"])
+def test_a_gate_that_is_declared_outside_the_rootdir_is_open(
+    audited: AuditedProject, tmp_path_factory: pytest.TempPathFactory, linked: bool
+) -> None:
+    audits, helper = audited.root / "audits", "helper.py"
+    (audited.root / "test_audit.py").unlink()
+    if linked:
+        audits.symlink_to(tmp_path_factory.mktemp("shared"))
+        helper = "audits/helper.py"
+    else:
+        audits.mkdir()
+    (audited.root / "conftest.py").rename(audits / "conftest.py")
+    audited.write("audits/test_audit.py", "import helper\n" + GREEN.replace("PEAK, LENGTH)", "PEAK)"))
+    audited.write(helper, GREEN.replace("PEAK, LENGTH)", "LENGTH)"))
+    options = []
+    if not linked:
+        (audited.root / "ci").mkdir()
+        audited.write("ci/pytest.ini", "[pytest]\npythonpath = ..\naudit_data = rows\naudit_reports = ../reports\n")
+        options = ["-c", "ci/pytest.ini"]
+    run = audited.pytest(*options, "audits", env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert run.status == 1, run.text
+    assert run.gates()[LENGTH] == ("open", "no collected test judges this gate")
+    audited.assert_not_verified()
+
+
 def test_a_test_file_instead_of_which_pytest_imports_another_is_left_out(audited: AuditedProject) -> None:
     (audited.root / "test_audit.py").unlink()
     for folder, code in (("a", GREEN), ("b", GREEN.replace("at_least=1)", "at_least=50)"))):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from attnaudit.plugin.possible_gates import PossibleGates
+from attnaudit.plugin.possible_gates import PossibleGates, is_of_project, project_folders
 
 GATES = "from attnaudit import audit\n"
 
@@ -54,3 +56,24 @@ def test_a_module_outside_the_project_is_found_in_the_import_path(
 
 def test_a_file_that_cannot_be_read_may_declare_gates(tmp_path: Path) -> None:
     assert PossibleGates(tmp_path).may_be_in(tmp_path / "absent.py")
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("project/ci/helper.py", True),
+        ("project/helper.py", True),
+        ("shared/helper.py", True),
+        ("helper.py", False),
+        ("project/venv/site-packages/helper.py", False),
+        ("shared/site-packages/helper.py", False),
+    ],
+)
+def test_modules_of_the_project_may_be_outside_the_rootdir(tmp_path: Path, module: str, expected: bool) -> None:
+    project, shared = tmp_path / "project", tmp_path / "shared"
+    for folder in (project / "ci", shared / "deep"):
+        folder.mkdir(parents=True)
+    (project / "audits").symlink_to(shared)
+    config: Any = SimpleNamespace(rootpath=project / "ci", invocation_params=SimpleNamespace(dir=project))
+    folders = project_folders(config, [project / "audits" / "deep" / "test_a.py"])
+    assert is_of_project((tmp_path / module).resolve(), folders) is expected
