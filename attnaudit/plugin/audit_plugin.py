@@ -129,9 +129,10 @@ class AuditPlugin:
         finally:
             refused: list[str] = []
             if not is_worker(self.config):
-                # Other folders count only for an audit: they may contain another project. Under xdist, the workers
-                # collect, and their controller cannot know whether they find @audit functions.
-                everywhere = self.state is not None or is_controller(self.config)
+                # Other folders count only for an audit: they may contain another project. The controller of xdist does
+                # not know of @audit functions, but without a model, its workers refuse them.
+                collected = self.state is not None and not is_controller(self.config)
+                everywhere = collected or names_a_model(self.config)
                 refused = mistyped_keys(self.config, KEYS)
                 refused += ignored_keys(self.config, keys_in_effect(self.config), everywhere=everywhere)
             if refused:

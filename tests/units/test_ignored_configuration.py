@@ -146,7 +146,8 @@ def test_pytest_stops_if_an_audit_ignores_a_file_in_another_folder(pytester: pyt
     (audits / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     test = audits / "test_a.py"
     test.write_text("def test_nothing(): pass\n", encoding="utf-8")
-    assert pytester.runpytest_subprocess("audits").ret == pytest.ExitCode.OK, "nothing is audited"
+    for options in ((), ("-n1",)):
+        assert pytester.runpytest_subprocess("audits", *options).ret == pytest.ExitCode.OK, "nothing is audited"
     test.write_text("def test_nothing(measurements): pass\n", encoding="utf-8")
     result = pytester.runpytest_subprocess("audits")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
