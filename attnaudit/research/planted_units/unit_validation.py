@@ -1,9 +1,10 @@
 """Validate a policy on planted bags, several pooled attentions, transformers of patches, or models that read passages.
 
 Each population has two halves, with different seeds. For bags, several attentions and passages, `threshold_rule`
-chooses the gates from the tuning half. For large bags, the gates are those of the policy for bags; for several labels,
-those of the policy for several attentions; for pictures, those of the present policy for pictures. These
-populations have no tuning half, because no threshold is chosen from them. The figures come from the held-out half.
+chooses the gates from the tuning half; some thresholds are those of `near_faithful`. For large bags, the gates are
+those of the policy for bags; for several labels, those of the policy for several attentions; for pictures, those of the
+present policy for pictures. These populations have no tuning half, because no threshold is chosen from them. The
+figures come from the held-out half.
 """
 
 from __future__ import annotations

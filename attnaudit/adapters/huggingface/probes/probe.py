@@ -192,8 +192,9 @@ def require_faithful_attention(runner: Runner) -> None:
             first = runner.run(inputs, intervene=lambda _s, weights, allowed: weights_on_first_key(weights, allowed))
         if torch.equal(first.logits, plain):
             raise AdapterError(
-                f"{name}: replacing all attention by uniform weights does not change the logits, so the model does not "
-                "compute its output from the replaced attention. This architecture cannot be audited."
+                f"{name}: replacing all attention by uniform weights, or by weights on the first token alone, does not "
+                "change the logits, so the model does not compute its output from the replaced attention. This "
+                "architecture cannot be audited."
             )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)

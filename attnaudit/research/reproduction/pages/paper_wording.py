@@ -116,9 +116,9 @@ PAGES = (
 GOALS = "How close our numbers should be to the papers', and whether they are"
 GOALS_TEXT = (
     "These goals were set before the present runs. Unless stated otherwise, only rows that count for claims are "
-    "compared. The margin after ± is that of the 95% prediction interval for one more seed, around the mean of ours: "
-    "if the paper trained a single model, a difference within ± may come from its seed. The margin is wide if there "
-    "are few seeds."
+    "compared. The margin after ± is that of the 95% prediction interval for one more seed, around the mean of our "
+    "seeds: if the paper trained a single model, a difference within the margin may come from its seed. The margin is "
+    "wide if there are few seeds."
 )
 GOALS_HEAD = ("report", "goal", "result", "numbers")
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")

@@ -222,8 +222,8 @@ PAPER = Paper(
         Goal(
             sentence="the entropies of table 1 are within .03 of the paper's",
             read=within("influence", ("entropy",), 0.03),
-            cause="Where a difference is larger than ±, the cause is unknown. The paper does not say how many models "
-            "it trained, or over which texts and hidden states it averages.",
+            cause="The cause of differences beyond the margin, if there are any, is unknown. The paper does not say "
+            "how many models it trained, or over which texts and hidden states it averages.",
         ),
     ),
     tables=(

@@ -109,7 +109,7 @@ def _within_margins(differences: Sequence[tuple[str, float, float | None]]) -> s
         return ""
     count = sum(abs(difference) <= margin for difference, margin in judged)
     verb = "is" if count == 1 else "are"
-    return f". {count} of {plural(len(judged), 'difference')} {verb} within ±"
+    return f". {count} of {plural(len(judged), 'difference')} {verb} within the margin"
 
 
 def ranked(table: str, quantity: str, least: float) -> ReadGoal:

@@ -63,11 +63,14 @@ def seeds(name: str, paper: float, values: Sequence[float | None]) -> Row:
 def test_a_difference_is_shown_with_the_margin_of_one_more_seed() -> None:
     read = within("t", ("tau",), 0.03)
     inside, outside = seeds("inside", 0.3, [0.25, None, 0.45]), seeds("outside", 0.1, [0.3, 0.31, 0.32])
-    assert result(read, inside)[1] == "ours minus the paper's: inside +0.050 ± 2.201. 1 of 1 difference is within ±"
+    assert (
+        result(read, inside)[1]
+        == "ours minus the paper's: inside +0.050 ± 2.201. 1 of 1 difference is within the margin"
+    )
     # 4.3027 (97.5% quantile of t, 2 degrees of freedom) · 0.01 · √(4/3)
     assert result(read, inside, outside, seeds("once", 0.3, [0.4]))[1] == (
         "ours minus the paper's: inside +0.050 ± 2.201; outside +0.210 ± 0.050; once +0.100. "
-        "1 of 2 differences is within ±"
+        "1 of 2 differences is within the margin"
     )
 
 
