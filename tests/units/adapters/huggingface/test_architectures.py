@@ -11,6 +11,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
+from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site
 from attnaudit.conformance import check_adapter
 from attnaudit.instances import Instance
@@ -206,3 +207,15 @@ def test_allowed_keys_are_those_in_a_sliding_window(load_adapter: LoadAdapter) -
 def test_allowed_keys_of_an_encoder_are_all_tokens(load_adapter: LoadAdapter) -> None:
     assert _allowed("bert", load_adapter, "the film is good").all()
     assert _allowed("deberta-v2", load_adapter, "the film is good").all()
+
+
+def test_a_model_whose_attention_is_uniform_is_loaded() -> None:
+    model, tokenizer = architectures.build("bert")
+    with torch.no_grad():
+        for layer in model.bert.encoder.layer:
+            layer.attention.self.query.weight.zero_()
+            layer.attention.self.query.bias.zero_()
+    adapter = transformer(model, tokenizer)
+    trace = adapter.run(adapter.collate([Instance(id="1", text=architectures.SENTENCES[0])]))
+    for weights in trace.attention.values():
+        torch.testing.assert_close(weights, torch.full_like(weights, 1 / weights.shape[-1]))

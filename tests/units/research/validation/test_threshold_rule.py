@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -301,6 +302,19 @@ def test_no_threshold_is_vacuous() -> None:
             if value is not None:
                 gate = dataclasses.replace(candidate.check, severity="gate", **{candidate.direction: value})
                 assert gate.threshold == (candidate.direction, value)
+
+
+def test_a_written_policy_sorts_its_gates_by_question_and_names_its_units() -> None:
+    gates = [
+        Gate(check=one.check.id, question=one.question, direction="at_least", threshold=0.1)
+        for one in (ENOUGH, USE, POINT)
+    ]
+    content = tomllib.loads(
+        policy_text(gates, (*ALL, ENOUGH), [], None, validated_on=[], base=PolicyBase(name="bags", units="vectors"))
+    )
+    assert list(content["policy"]["questions"]) == ["used", "points", "enough"]
+    assert [check["name"] for check in content["check"]] == ["UniformFragility", "Sufficiency", "HeldSufficiency"]
+    assert content["policy"]["questions"]["enough"]["asks"] == "Are the attended vectors enough?"
 
 
 def test_a_written_policy_keeps_what_no_validation_measures(tmp_path: Path) -> None:
