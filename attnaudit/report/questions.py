@@ -46,12 +46,12 @@ def leading_gate(run: RunRecord) -> CheckRecord | None:
 
 
 def lead(run: RunRecord) -> str:
-    """Return why a release is blocked, as a headline: the most serious gate in words, its value and its threshold.
+    """Return why a release is blocked, as a headline: the most serious gate in words, without its value.
 
     It is "" if no gate blocks the release, or if the run decides nothing.
     """
-    gate = leading_gate(run)
-    if gate is None or run.status != "failed":
+    gate = _gate_of_lead(run)
+    if gate is None:
         return ""
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     subject = f" {gate.model} on {gate.data}:" if several else ""
@@ -60,25 +60,37 @@ def lead(run: RunRecord) -> str:
     return f"Blocked.{subject} {_in_one_sentence(gate, run)}{more}"
 
 
+def value_below_lead(run: RunRecord) -> str:
+    """Return the value of the gate in the headline and its threshold, as a sentence.
+
+    If the gate is inconclusive, the sentence has the interval that decides it. It is "" if there is no headline of
+    `lead`, or if the gate has no value.
+    """
+    gate = _gate_of_lead(run)
+    if gate is None or gate.verdict == "undefined" or gate.requirement is None:
+        return ""
+    name = gate.value_name[:1].upper() + gate.value_name[1:]
+    value, limit = number(gate.value, digits=digits(gate)), required_words(gate.requirement)
+    if gate.verdict == "inconclusive" and gate.interval is not None:
+        wider = wider_interval_that_decides(gate)
+        in_wider = f"{value}, {wider.level} interval {interval_range(wider, digits(gate))}" if wider else ""
+        value = in_wider or interval_words(gate)
+    return f"{name} {value}; the policy requires {limit}."
+
+
+def _gate_of_lead(run: RunRecord) -> CheckRecord | None:
+    """Return the gate that the headline is about; None if no gate blocks the release or the run decides nothing."""
+    return leading_gate(run) if run.status == "failed" else None
+
+
 def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
     """Return why a gate blocks the release, as a sentence."""
     asked = _asked(gate, run)
     if gate.verdict == "undefined" or gate.requirement is None:
         return f"{asked} has no answer: {reason_in_full(gate)}."
-    value, limit = number(gate.value, digits=digits(gate)), required_words(gate.requirement)
     if gate.verdict == "fail":
-        claim = gate.when_failed or f"“{gate.title}” does not hold"
-        return f"{claim} ({gate.value_name} {value}; the policy requires {limit})."
-    if gate.interval is None:
-        return f"{asked} is not decided: {gate.reason}."
-    wider = wider_interval_that_decides(gate)
-    if wider is None:
-        return f"{asked} is not decided ({gate.value_name} {interval_words(gate)}; the policy requires {limit})."
-    bounds = interval_range(wider, digits(gate))
-    return (
-        f"{asked} is not decided ({gate.value_name} {value}, {wider.level} interval {bounds}; the policy requires "
-        f"{limit})."
-    )
+        return f"{gate.when_failed or f'“{gate.title}” does not hold'}."
+    return f"{asked} is not decided{'' if gate.interval is not None else f': {gate.reason}'}."
 
 
 def _asked(gate: CheckRecord, run: RunRecord) -> str:

@@ -12,7 +12,7 @@ from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.audited_rows import sampled
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.measured_causes import cause_notes
-from attnaudit.report.questions import lead, notes_below_lead, policy_notes
+from attnaudit.report.questions import lead, notes_below_lead, policy_notes, value_below_lead
 from attnaudit.report.remedies import next_steps
 from attnaudit.report.two_runs.baseline_text import baseline_notes
 from attnaudit.report.unvalidated import blocked_reason
@@ -143,6 +143,7 @@ class Outcome:
 
     Attributes:
         lead: Why the release is blocked, in words (see `attnaudit.report.questions.lead`); "" if no gate blocks it.
+        value_below_lead: The value of the gate that `lead` is about, and its threshold; "" if there is none.
         headline: The decision in a few sentences, with the number of gates.
         state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
             end) or "undefined" (nothing was decided).
@@ -156,6 +157,7 @@ class Outcome:
     """
 
     lead: str
+    value_below_lead: str
     headline: str
     state: str
     notes: tuple[str, ...]
@@ -176,6 +178,7 @@ def outcome(run: RunRecord) -> Outcome:
     notes += sample_notes(run)
     return Outcome(
         lead=lead(run),
+        value_below_lead=value_below_lead(run),
         headline=_headline(run),
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),

@@ -74,25 +74,28 @@ def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
     for verdict in ("fail", "inconclusive", "undefined"):
         checks = [msgspec.structs.replace(gate, verdict=verdict), failed.checks[1]]
         outcome = wording.outcome(msgspec.structs.replace(failed, checks=checks, status="failed"))
-        headlines[verdict] = outcome.lead
+        headlines[verdict] = (outcome.lead, outcome.value_below_lead)
         assert "It hardly moves." in outcome.notes_below_lead
         assert outcome.headline.endswith("This release is blocked.")
     assert headlines == {
-        "fail": "Blocked. Attention is barely used (mean Kendall's τ-b 0.213; the policy requires at least 0.30).",
-        "inconclusive": (
-            "Blocked. “Is attention used?” is not decided (mean Kendall's τ-b 0.199 to 0.226; "
-            "the policy requires at least 0.30)."
+        "fail": (
+            "Blocked. Attention is barely used.",
+            "Mean Kendall's τ-b 0.213; the policy requires at least 0.30.",
         ),
-        "undefined": f"Blocked. “Is attention used?” has no answer: {gate.reason}.",
+        "inconclusive": (
+            "Blocked. “Is attention used?” is not decided.",
+            "Mean Kendall's τ-b 0.199 to 0.226; the policy requires at least 0.30.",
+        ),
+        "undefined": (f"Blocked. “Is attention used?” has no answer: {gate.reason}.", ""),
     }
     wider = Interval(low=0.19, high=0.31, confidence=0.975, method="m")
     undecided = msgspec.structs.replace(gate, verdict="inconclusive", fail_interval=wider)
     outcome = wording.outcome(msgspec.structs.replace(failed, checks=[undecided, failed.checks[1]], status="failed"))
-    assert "(mean Kendall's τ-b 0.213, 97.5% interval 0.190 to 0.310; the policy requires" in outcome.lead
+    assert outcome.value_below_lead.startswith("Mean Kendall's τ-b 0.213, 97.5% interval 0.190 to 0.310; the policy")
     other = msgspec.structs.replace(failed.checks[1], verdict="undefined", blocks=True)
     both = msgspec.structs.replace(failed, checks=[other, gate], status="failed")
-    assert wording.outcome(both).lead == f"{headlines['fail']} 1 more gate did not pass."
-    assert wording.outcome(run(blocks=False)).lead == ""
+    assert wording.outcome(both).lead == f"{headlines['fail'][0]} 1 more gate did not pass."
+    assert wording.outcome(run(blocks=False)).lead == wording.outcome(run(blocks=False)).value_below_lead == ""
 
 
 def test_questions_whose_gates_pass_have_no_note_and_no_remedy() -> None:
