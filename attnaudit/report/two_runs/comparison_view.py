@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from attnaudit.formatting import number, percentage, plural
-from attnaudit.records import CheckRecord
+from attnaudit.formatting import listed, number, percentage, plural
+from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.records.comparison_records import ComparedCheck, ComparedSubject, Comparison
 from attnaudit.records.unit_names import names_of
+from attnaudit.report.gate_lines import asked
 from attnaudit.report.run_files import Case, MeasurementsFile
 from attnaudit.report.two_runs.difference_rows import (
     DifferenceRow,
@@ -98,7 +99,7 @@ def assemble_comparison(
     return ComparisonPage(
         comparison=comparison,
         title=f"{comparison.base.run} and {comparison.candidate.run}",
-        headline=" ".join([*_changed_accuracy(subjects), _headline(checks, lost, missing)]),
+        headline=" ".join([*_changed_accuracy(subjects), _headline(comparison, lost, missing)]),
         state="fail" if lost or missing else "neutral",
         notes=(*_status_notes(comparison), *_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
@@ -121,56 +122,71 @@ def _without_verdict(subject: ComparedSubject, comparison: Comparison) -> list[C
 
 
 def _status_notes(comparison: Comparison) -> list[str]:
-    """Return a sentence for each run that did not pass, with the number of its gates that did not."""
+    """Return a sentence with the status of each run and the number of its gates that did not pass.
+
+    The list is empty if both runs passed.
+    """
+    runs = (("base", comparison.base), ("candidate", comparison.candidate))
+    if all(run.status == "passed" for _, run in runs):
+        return []
     notes = []
-    for which, run in (("base", comparison.base), ("candidate", comparison.candidate)):
+    for which, run in runs:
         blocking = sum(record.blocks for record in run.checks)
         cause = f": {plural(blocking, 'gate')} did not pass" if blocking else ""
-        if run.status != "passed":
-            notes.append(f"The status of the {which} run is “{run.status}”{cause}.")
+        notes.append(f"The status of the {which} run is “{run.status}”{cause}.")
     return notes
 
 
-def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:
-    meanings = [check.paired.meaning for check in checks if check.paired and is_decided(check.paired)]
-    count = Counter(meanings)
-    of = f"of {plural(len(meanings), 'compared check')}"
-    if not meanings:
-        found = "No check could be compared instance by instance."
-    elif not count["worse"] and not count["better"]:
-        on = "the only compared check" if len(meanings) == 1 else f"any of the {len(meanings)} compared checks"
-        found = f"The candidate is not clearly better or worse on {on}."
-    elif len(meanings) == 1:
-        found = f"The candidate is clearly {meanings[0]} on the only compared check."
-    else:
-        better, worse = (count[name] or "none" for name in ("better", "worse"))
-        found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."
+def _headline(comparison: Comparison, lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:
+    checks = [check for subject in comparison.subjects for check in subject.checks]
+    found = _found([check.paired.meaning for check in checks if check.paired and is_decided(check.paired)])
     changed = sum(verdict_changed(check) for check in checks)
     if missing:
         found += (
             f" {plural(len(missing), 'gate')} that passed in the base run {'has' if len(missing) == 1 else 'have'} no "
-            f"verdict in the candidate run: {_names(missing)}."
+            f"verdict in the candidate run: {_questions(missing, comparison.base)}."
         )
     if lost:
         return (
             f"{found} {plural(len(lost), 'gate')} that passed in the base run no longer "
-            f"{'passes' if len(lost) == 1 else 'pass'}: {_names([check.candidate for check in lost])}."
+            f"{'passes' if len(lost) == 1 else 'pass'}: "
+            f"{_questions([one.candidate for one in lost], comparison.candidate)}."
         )
     gained = [check for check in checks if check.is_gate and check.base.blocks and not check.candidate.blocks]
     if gained:
         return (
             f"{found} {plural(len(gained), 'gate')} that blocked the base run no longer "
-            f"{'blocks' if len(gained) == 1 else 'block'}: {_names([check.candidate for check in gained])}. No "
-            "gate that passed in the base run now blocks."
+            f"{'blocks' if len(gained) == 1 else 'block'}: "
+            f"{_questions([one.candidate for one in gained], comparison.candidate)}. No gate that passed in the base "
+            "run now blocks."
         )
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
     return f"{found} No {'other ' if missing else ''}verdict changed."
 
 
-def _names(records: Sequence[CheckRecord]) -> str:
-    """Return the titles of checks with their ids, each once."""
-    return ", ".join(dict.fromkeys(f"{record.title} ({record.check})" for record in records))
+def _found(meanings: Sequence[str]) -> str:
+    """Return a sentence with the number of checks on which the candidate is clearly better or worse."""
+    count, compared = Counter(meanings), len(meanings)
+    if not meanings:
+        return "No check could be compared instance by instance."
+    if not count["worse"] and not count["better"]:
+        on = "the only compared check" if compared == 1 else f"any of the {compared} compared checks"
+        return f"The candidate is not clearly better or worse on {on}."
+    if compared == 1:
+        return f"The candidate is clearly {meanings[0]} on the only compared check."
+    first, second = ("worse", "better") if count["worse"] else ("better", "worse")
+    if count[first] == compared:
+        return f"The candidate is clearly {first} on all {compared} compared checks."
+    return (
+        f"The candidate is clearly {first} on {count[first]} of {compared} compared checks and clearly {second} on "
+        f"{count[second] or 'none'}."
+    )
+
+
+def _questions(records: Sequence[CheckRecord], run: RunRecord) -> str:
+    """Return the questions of the policy to which gates belong, each once. A gate without a question has its title."""
+    return listed(list(dict.fromkeys(f"“{asked(one.check, run) or one.title}”" for one in records)))
 
 
 def _changed_accuracy(subjects: Sequence[ComparedSubject]) -> list[str]:

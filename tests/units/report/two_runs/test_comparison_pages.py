@@ -14,6 +14,7 @@ from attnaudit.errors import ReportError
 from attnaudit.records import BaselineComparison, CheckRecord, Requirement
 from attnaudit.records.comparison_records import PairedValue
 from attnaudit.report import build
+from attnaudit.report.gate_lines import asked
 from attnaudit.report.run_files import MeasuredInstance, MeasurementsFile
 from attnaudit.report.two_runs.baseline_tables import baseline_tables
 from attnaudit.report.two_runs.comparison_pages import write_comparison
@@ -69,7 +70,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         (3, (-0.01, 0.02), "not clearly better or worse on any of the 3 compared checks."),
         (1, (0.01, 0.02), "clearly better on the only compared check."),
         (1, (-0.02, -0.01), "clearly worse on the only compared check."),
-        (3, (0.01, 0.02), "clearly worse on none of 3 compared checks and clearly better on 3."),
+        (3, (0.01, 0.02), "clearly better on all 3 compared checks."),
     ],
 )
 def test_the_headline_says_how_many_differences_are_clear(
@@ -101,7 +102,8 @@ def test_the_headline_names_accuracy_and_the_gates_that_changed(tmp_path: Path) 
         files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
         view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[changes]), *files)
         assert view.headline.startswith("Accuracy is clearly worse (0.810 → 0.790). The candidate is ")
-        assert f"{changed}: {gate.candidate.title} ({gate.candidate.check})." in view.headline
+        question = asked(gate.candidate.check, comparison.candidate) or gate.candidate.title
+        assert f"{changed}: “{question}”." in view.headline
 
 
 def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) -> None:
@@ -116,10 +118,11 @@ def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) ->
     view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[subject], candidate=candidate), *files)
     assert view.state == "fail"
     assert view.headline.endswith(
-        f"1 gate that passed in the base run has no verdict in the candidate run: {passed.title} ({passed.check}). No "
-        "other verdict changed."
+        f"1 gate that passed in the base run has no verdict in the candidate run: “{passed.title}”. No other "
+        "verdict changed."
     )
     assert "The status of the candidate run is “failed”: 3 gates did not pass." in view.notes
+    assert any(note.startswith("The status of the base run is “") for note in view.notes)
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
