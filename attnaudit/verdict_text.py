@@ -327,19 +327,19 @@ def _plan(planning: Planning, audited: int) -> str:
         least = f", but at least {_rounded_up(low)}" if low is not None and low > audited else ""
         return f"the value is too close to the threshold to estimate how many instances would decide it{least}"
     if count <= audited:
-        more = f"slightly more than the {audited:,} audited instances would decide it"
+        more = f"slightly more than the {audited:,} audited instances would probably decide it"
         if high is None:
             return f"{more}, or many more"
         return f"{more} (up to {_rounded_up(high)})" if high > audited else more
     if low == count == high:
-        return f"{_rounded_up(count)} instances would decide it"
+        return f"{_rounded_up(count)} instances would probably decide it"
     upper = _rounded_up(high) if high is not None else ""
     if low is not None and low <= audited:
         span = f"up to {upper}" if upper else "without an upper limit"
     else:
         lower = _rounded_up(low or count)
         span = f"{lower} to {upper}" if upper else f"at least {lower}, without an upper limit"
-    return f"about {_rounded_up(count)} instances would decide it ({span})"
+    return f"about {_rounded_up(count)} instances would probably decide it ({span})"
 
 
 def _two_digits(value: float) -> str:

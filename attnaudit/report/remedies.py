@@ -9,6 +9,7 @@ from attnaudit.formatting import listed, number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRemedy, RunRecord
 from attnaudit.records.unit_names import names_of
+from attnaudit.report.audited_rows import audited_rows
 from attnaudit.report.measured_causes import look_at_typical, remedy_for_equal_weights, remedy_without_cause
 from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
@@ -111,9 +112,10 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
         if check.planning.instances is None:
             yield f"reconsider the threshold of {check.check}, because more {rows} would hardly settle its verdict"
         else:
-            yield f"audit more {rows} for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
+            estimate = f"{planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
+            yield f"audit more {rows} for {check.check}: {estimate}{_rows_left(check, run)}"
     elif check.verdict == "inconclusive":
-        yield f"audit more {rows}, or {rows} of more sources, for {check.check}: {check.reason}"
+        yield f"audit more {rows}, or {rows} of more sources, for {check.check}: {check.reason}{_rows_left(check, run)}"
     if check.unseen_mixers:
         yield (
             f"audit a model whose {names.units} are mixed by attention alone. If {check.check} is meant to judge only "
@@ -132,6 +134,14 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
         better = _better_reading(check, run)
         if better:
             yield better
+
+
+def _rows_left(check: CheckRecord, run: RunRecord) -> str:
+    """Return a sentence if the data of a check have rows that were not audited; "" otherwise."""
+    data = next((one for one in run.data if one.name == check.data), None)
+    if data is None or data.rows is None or data.audited >= data.rows:
+        return ""
+    return f". Only {audited_rows(data)} of {data.name} were audited"
 
 
 def _better_reading(check: CheckRecord, run: RunRecord) -> str:

@@ -168,7 +168,7 @@ def test_references_are_named_in_words_unless_the_threshold_refers_to_them() -> 
 
 def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_decide_it() -> None:
     lines = failure_message(check_record(**ONE_OF_20_GATES)).splitlines()
-    assert "About 790 instances would decide it (at least 280, without an upper limit)." in lines
+    assert "About 790 instances would probably decide it (at least 280, without an upper limit)." in lines
     assert (
         "The check fails only if its whole 99.75% interval, [0.190, 0.310], is below 0.300. This interval is wider "
         "than the 95% interval, because 20 checks can block this release." in lines
@@ -242,14 +242,14 @@ TOO_CLOSE = "The value is too close to the threshold to estimate how many instan
 @pytest.mark.parametrize(
     ("audited", "instances", "low", "high", "sentence"),
     [
-        (120, 790, 280, None, "About 790 instances would decide it (at least 280, without an upper limit)."),
-        (120, 791, 281, 7401, "About 800 instances would decide it (290 to 7,500)."),
-        (120, 791, 120, 7401, "About 800 instances would decide it (up to 7,500)."),
-        (120, 791, 120, None, "About 800 instances would decide it (without an upper limit)."),
-        (60, 60, 60, 97, "Slightly more than the 60 audited instances would decide it (up to 97)."),
-        (1100, 1100, 1100, 1100, "Slightly more than the 1,100 audited instances would decide it."),
-        (60, 60, 60, None, "Slightly more than the 60 audited instances would decide it, or many more."),
-        (20, 30, 30, 30, "30 instances would decide it."),
+        (120, 790, 280, None, "About 790 instances would probably decide it (at least 280, without an upper limit)."),
+        (120, 791, 281, 7401, "About 800 instances would probably decide it (290 to 7,500)."),
+        (120, 791, 120, 7401, "About 800 instances would probably decide it (up to 7,500)."),
+        (120, 791, 120, None, "About 800 instances would probably decide it (without an upper limit)."),
+        (60, 60, 60, 97, "Slightly more than the 60 audited instances would probably decide it (up to 97)."),
+        (1100, 1100, 1100, 1100, "Slightly more than the 1,100 audited instances would probably decide it."),
+        (60, 60, 60, None, "Slightly more than the 60 audited instances would probably decide it, or many more."),
+        (20, 30, 30, 30, "30 instances would probably decide it."),
         (120, None, None, None, f"{TOO_CLOSE}."),
         (20, None, 41, None, f"{TOO_CLOSE}, but at least 41."),
         (60, None, 60, None, f"{TOO_CLOSE}."),

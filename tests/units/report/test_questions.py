@@ -216,12 +216,27 @@ def test_a_remedy_is_shown_for_its_verdicts_and_families(verdict: VerdictName, f
 
 @pytest.mark.parametrize(
     ("instances", "words"),
-    [(790, "audit more texts for first: about 790 instances would decide it"), (None, "reconsider the threshold")],
+    [
+        (790, "audit more texts for first: about 790 instances would probably decide it"),
+        (None, "reconsider the threshold"),
+    ],
 )
 def test_an_inconclusive_gate_needs_more_texts(instances: int | None, words: str) -> None:
     planning = Planning(instances=instances, low=280, high=None, power=0.8)
     (text,) = remedies(with_remedies(run(blocks=True), verdict="inconclusive", planning=planning, n_defined=120))
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [(2026, ". Only 120 of 2,026 rows of movie-reviews were audited"), (120, ""), (None, "")],
+)
+def test_an_inconclusive_gate_names_the_rows_that_were_not_audited(rows: int | None, words: str) -> None:
+    planning = Planning(instances=790, low=280, high=None, power=0.8)
+    record = with_remedies(run(blocks=True), verdict="inconclusive", planning=planning, n_defined=120)
+    data = msgspec.structs.replace(record.data[0], audited=120, rows=rows)
+    (text,) = remedies(msgspec.structs.replace(record, data=[data]))
+    assert text.endswith(f"(at least 280, without an upper limit){words}")
 
 
 def test_an_undefined_gate_needs_other_texts() -> None:

@@ -42,7 +42,7 @@ def test_lines_below_the_table_say_when_a_gate_fails_and_what_would_decide():
         "A gate fails only if its whole 99.75% interval is on the wrong side of the threshold. This interval is wider "
         "than the one in the table, because 20 checks can block this release." in lines
     )
-    assert "agreement.gradient.meister.inputs: About 790 instances would decide it (280 to 7,500)." in lines
+    assert "agreement.gradient.meister.inputs: About 790 instances would probably decide it (280 to 7,500)." in lines
     assert explanations(records, all_of_them=False) == []
     several = explanations([undecided, check_record(model="second")], all_of_them=True)
     assert any(
