@@ -157,4 +157,4 @@ def _shortfall(check: CheckRecord, subject: str) -> str:
     if check.verdict != "fail" or check.requirement is None:
         return f"{check.check}{subject} is {check.verdict}"
     value = number(check.value, digits=digits(check))
-    return f"{check.check}{subject} is {value}, but {required_words(check.requirement)} is required"
+    return f"{check.value_name} {value} ({check.check}{subject}), required {required_words(check.requirement)}"

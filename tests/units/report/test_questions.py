@@ -59,7 +59,9 @@ def run(
 
 
 def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
-    assert policy_notes(run(blocks=True)) == ["“Is attention used?” No: first is 0.213, but at least 0.30 is required."]
+    assert policy_notes(run(blocks=True)) == [
+        "“Is attention used?” No: mean Kendall's τ-b 0.213 (first), required at least 0.30."
+    ]
     assert remedies(run(blocks=True)) == ["What may help: tying: .02 became .25"]
     outcome = wording.outcome(run(blocks=True))
     assert policy_notes(run(blocks=True))[0] in outcome.notes
@@ -298,8 +300,8 @@ def test_an_answer_names_model_and_data_where_the_run_has_several() -> None:
     other = msgspec.structs.replace(two_models.checks[0], model="other", verdict="undefined", value=None)
     two_models = msgspec.structs.replace(two_models, checks=[*two_models.checks, other])
     assert policy_notes(two_models) == [
-        "“Is attention used?” No: first for demo on movie-reviews is 0.213, but at least 0.30 is required; "
-        f"first for other on movie-reviews is undefined ({other.reason})."
+        "“Is attention used?” No: mean Kendall's τ-b 0.213 (first for demo on movie-reviews), required at least "
+        f"0.30; first for other on movie-reviews is undefined ({other.reason})."
     ]
 
 
