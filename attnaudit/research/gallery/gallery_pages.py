@@ -96,9 +96,9 @@ def _index(gallery: Gallery) -> str:
         "place. The thresholds were chosen on models of about half of these mechanisms; [validation](../validation.md) "
         "has the error rates on the other mechanisms.",
         "",
-        "A cell has a mark for each gate: “Is attention used?”, “Does it point at what matters?” and, for "
-        "Transformers, “Are the attended tokens enough?” The marks are ✓ pass, ✗ fail, ? inconclusive and – undefined. "
-        "A model passes only if it passes all gates.",
+        "A cell has a mark for each gate, in this order: “Is attention used?”, “Does it point at what matters?” and "
+        "“Are the attended tokens enough?” The marks are ✓ pass, ✗ fail, ? inconclusive and – undefined. A model "
+        "passes only if it passes all gates.",
         "",
         f"| mechanism | family | {' | '.join(OUTCOMES.values())} |",
         f"|---|---|{'---|' * len(OUTCOMES)}",
