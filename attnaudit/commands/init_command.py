@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files of the audits/ folder, and print the command to run next.
+    """Write the files of the audits/ folder, and print what to do next.
 
     Returns:
         The exit status, 0.
@@ -60,4 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if root.resolve() != Path.cwd().resolve():
         print(f"  cd {terminal_safe(str(root))}")
     print("  pytest audits/ --model demo")
+    print("to audit your own model:")
+    print("  Transformers: pytest audits/ --model CHECKPOINT_FOLDER --data FILE")
+    print("  pooled attention: rename audits/conftest_example.py to conftest.py and name the parts of your model in it")
     return 0

@@ -31,7 +31,7 @@ def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
     done = attnaudit("init", folder=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1].strip() == "pytest audits/ --model demo"
+    assert "\nnext:\n  pytest audits/ --model demo\nto audit your own model:\n" in done.stdout
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     assert written.read_text(encoding="utf-8") == (ROOT / "audits" / written.name).read_text(encoding="utf-8")
     collected = run_module("pytest", "audits/", "--model", "demo", "--collect-only", "-q", cwd=tmp_path)
