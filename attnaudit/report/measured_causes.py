@@ -87,8 +87,8 @@ def remedy_without_cause(gate: CheckRecord, run: RunRecord) -> str:
     if evidence.entropy is None or evidence.blended or evidence.equal_weights:
         return ""
     return (
-        f"{look_at_typical(gate)}: the hidden states are not blended (influence entropy "
-        f"{number(evidence.entropy, digits=2)}), so another cause is more likely"
+        f"{look_at_typical(gate)}. The run found no cause of the failure: the hidden states are not blended (influence "
+        f"entropy {number(evidence.entropy, digits=2)}; from {BLENDED}, they count as blended)"
     )
 
 

@@ -66,8 +66,9 @@ def test_blended_states_are_named_and_the_remedy_of_the_policy_comes_first() -> 
 def test_without_a_measured_cause_the_remedy_of_the_policy_does_not_come_first() -> None:
     record = run(5.2, 0.508)
     assert remedies(record) == [
-        "What may help: look at the typical texts of pointing.logits.plain in the report, to see which tokens decide: "
-        "the hidden states are not blended (influence entropy 0.51), so another cause is more likely",
+        "What may help: look at the typical texts of pointing.logits.plain in the report, to see which tokens decide. "
+        "The run found no cause of the failure: the hidden states are not blended (influence entropy 0.51; from 0.8, "
+        "they count as blended)",
         TIE,
     ]
     assert cause_notes(record) == []
