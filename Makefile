@@ -1,5 +1,5 @@
 # Two commands on a bare machine with Python 3.11 or newer: `make audit` and `make test`.
-# Each sets up .venv first. README.md says how to do without make.
+# Each sets up .venv first. README.md has the commands without make.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,17 +7,18 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.attnaudit-installed
 
-# A real model: MiniLM, fine-tuned once, and how many test sentences it is audited on.
+# The folder of MiniLM, which is fine-tuned once, and the number of test sentences on which it is audited.
 MINILM ?= models/minilm
 INSTANCES ?= 300
 
 .PHONY: audit audit-transformer test validate bench docs lint clean
 
-# Pytest exits with 1 where a gate failed, which the demo model honestly may; make then says Error 1 and exits with 2.
+# The demo model fails a gate, so pytest exits with 1. make then prints "Error 1" and exits with 2.
 audit: $(STAMP)
 	$(BIN)/python -m pytest audits/ --model demo $(ARGS)
 
-# Trains the model first when it is not there (minutes; nothing is downloaded). training.json in its folder says how.
+# If there is no model in $(MINILM), it is trained first, which takes minutes. Its training.json has the settings. The
+# pretrained encoder comes from a Python package.
 audit-transformer: $(STAMP) $(MINILM)/training.json
 	$(BIN)/python -m pytest audits/ --model $(MINILM) --audit-max-instances $(INSTANCES) $(ARGS)
 
@@ -27,11 +28,12 @@ $(MINILM)/training.json: | $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu" $(ARGS)
 
-# Tries the checks and the default policy on planted models; ARGS=--quick takes minutes.
+# Tests the checks and the default policies on planted models; ARGS=--quick takes minutes.
 validate: $(STAMP)
 	$(BIN)/python -m attnaudit validate $(ARGS)
 
-# Speed next to what one would run instead, on one thread; a quarter of an hour, ARGS=--quick takes minutes.
+# Compares the speed with that of other libraries and plain PyTorch, on one thread, in a quarter of an hour; ARGS=--quick
+# takes minutes.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed $(ARGS)
 
