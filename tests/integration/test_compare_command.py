@@ -60,7 +60,7 @@ def test_two_real_runs_are_compared(
     page = tmp_path / "new folder" / "page.html"
     assert run(*folders, "--out", page) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("The candidate is ")
+    assert "The candidate is " in lines[0]
     assert lines[-2:] == [str(page), str(page.with_suffix(".md"))]
     summary = page.with_suffix(".md").read_text(encoding="utf-8")
     assert "other, compared with tiny, on rows" in summary

@@ -62,7 +62,7 @@ class ComparisonPage:
     Attributes:
         comparison: The records.
         title: The names of the runs.
-        headline: What the comparison found, in one or two sentences.
+        headline: What the comparison found: first the verdicts that changed, then accuracy and the values.
         state: "fail" if a gate that passed in the base run blocks in the candidate run or has no verdict there;
             otherwise "neutral".
         notes: Sentences that explain or qualify the headline.
@@ -99,7 +99,7 @@ def assemble_comparison(
     return ComparisonPage(
         comparison=comparison,
         title=f"{comparison.base.run} and {comparison.candidate.run}",
-        headline=" ".join([*_changed_accuracy(subjects), _headline(comparison, lost, missing)]),
+        headline=" ".join([_verdicts(comparison, lost, missing), *_changed_accuracy(subjects), _found(checks)]),
         state="fail" if lost or missing else "neutral",
         notes=(*_status_notes(comparison), *_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
@@ -137,36 +137,40 @@ def _status_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _headline(comparison: Comparison, lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:
+def _verdicts(comparison: Comparison, lost: Sequence[ComparedCheck], missing: Sequence[CheckRecord]) -> str:
+    """Return sentences about the verdicts that changed. Those that block the candidate come first."""
     checks = [check for subject in comparison.subjects for check in subject.checks]
-    found = _found([check.paired.meaning for check in checks if check.paired and is_decided(check.paired)])
-    changed = sum(verdict_changed(check) for check in checks)
+    found = []
     if missing:
-        found += (
-            f" {plural(len(missing), 'gate')} that passed in the base run {'has' if len(missing) == 1 else 'have'} no "
+        found.append(
+            f"{plural(len(missing), 'gate')} that passed in the base run {'has' if len(missing) == 1 else 'have'} no "
             f"verdict in the candidate run: {_questions(missing, comparison.base)}."
         )
+    gained = [check for check in checks if check.is_gate and check.base.blocks and not check.candidate.blocks]
+    changed = sum(verdict_changed(check) for check in checks)
     if lost:
-        return (
-            f"{found} {plural(len(lost), 'gate')} that passed in the base run no longer "
+        found.append(
+            f"{plural(len(lost), 'gate')} that passed in the base run no longer "
             f"{'passes' if len(lost) == 1 else 'pass'}: "
             f"{_questions([one.candidate for one in lost], comparison.candidate)}."
         )
-    gained = [check for check in checks if check.is_gate and check.base.blocks and not check.candidate.blocks]
-    if gained:
-        return (
-            f"{found} {plural(len(gained), 'gate')} that blocked the base run no longer "
+    elif gained:
+        found.append(
+            f"{plural(len(gained), 'gate')} that blocked the base run no longer "
             f"{'blocks' if len(gained) == 1 else 'block'}: "
             f"{_questions([one.candidate for one in gained], comparison.candidate)}. No gate that passed in the base "
             "run now blocks."
         )
-    if changed:
-        return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
-    return f"{found} No {'other ' if missing else ''}verdict changed."
+    elif changed:
+        found.append(f"{plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks.")
+    else:
+        found.append(f"No {'other ' if missing else ''}verdict changed.")
+    return " ".join(found)
 
 
-def _found(meanings: Sequence[str]) -> str:
+def _found(checks: Sequence[ComparedCheck]) -> str:
     """Return a sentence with the number of checks on which the candidate is clearly better or worse."""
+    meanings = [str(check.paired.meaning) for check in checks if check.paired and is_decided(check.paired)]
     count, compared = Counter(meanings), len(meanings)
     if not meanings:
         return "No check could be compared instance by instance."

@@ -44,8 +44,8 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
     shown = words_of(page.read_text(encoding="utf-8"))
     summary = page.with_suffix(".md").read_text(encoding="utf-8").replace("\\", "")
     for text in (
-        "Accuracy is clearly worse (0.810 → 0.790). The candidate is clearly worse on 2 of 6 compared checks and "
-        "clearly better on 2. No verdict changed.",
+        "No verdict changed. Accuracy is clearly worse (0.810 → 0.790). The candidate is clearly worse on 2 of 6 "
+        "compared checks and clearly better on 2.",
         "Accuracy: 0.810 in the base run, 0.790 in the candidate run; difference −0.020 (−0.030 to −0.010, 95%",
         "2,026 instances from 812 sources were paired by id.",
         "4 instances that only one of the runs audited were left out.",
@@ -101,9 +101,9 @@ def test_the_headline_names_accuracy_and_the_gates_that_changed(tmp_path: Path) 
         changes = msgspec.structs.replace(subject, checks=[one], task=[paired_value("accuracy", -0.03, -0.01)])
         files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
         view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[changes]), *files)
-        assert view.headline.startswith("Accuracy is clearly worse (0.810 → 0.790). The candidate is ")
         question = asked(gate.candidate.check, comparison.candidate) or gate.candidate.title
-        assert f"{changed}: “{question}”." in view.headline
+        assert view.headline.startswith(f"{changed}: “{question}”.")
+        assert " Accuracy is clearly worse (0.810 → 0.790). The candidate is " in view.headline
 
 
 def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_headline_names_the_gates_that_lost_their_verdict(tmp_path: Path) ->
     files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
     view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[subject], candidate=candidate), *files)
     assert view.state == "fail"
-    assert view.headline.endswith(
+    assert view.headline.startswith(
         f"1 gate that passed in the base run has no verdict in the candidate run: “{passed.title}”. No other "
         "verdict changed."
     )
