@@ -220,8 +220,10 @@ def _headline(run: RunRecord) -> str:
     if run.exit_status in NOTHING_AUDITED:
         return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
+    judged = {check.key[:3] for check in gates}
+    unjudged = sum(gate.state == "open" and (gate.model, gate.data, gate.check) not in judged for gate in run.gates)
     reasons = [
-        _blocking_sentence(gates, blocking) if blocking else "",
+        _blocking_sentence(len(gates) + unjudged, blocking) if blocking else "",
         _open_sentence(without) if without else "",
         blocked_reason(run),
     ]
@@ -248,17 +250,20 @@ def measuring_notes(run: RunRecord) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRecord]) -> str:
-    """Return a sentence with the number of gates that block the release, such as '1 of 2 gates failed.'"""
+def _blocking_sentence(gates: int, blocking: Sequence[CheckRecord]) -> str:
+    """Return a sentence with the number of gates that block the release, such as '1 of 2 gates failed.'
+
+    Args:
+        gates: The number of all gates, including those without a verdict.
+        blocking: The gates that block the release.
+    """
     if all(gate.verdict == "fail" for gate in blocking):
         what = "failed."
     elif len(blocking) == 1:
         what = f"is {blocking[0].verdict}."
     else:
         what = f"did not pass: {_verdict_counts(blocking)}."
-    if len(gates) == 1:
-        return f"The only gate {what}"
-    return f"{len(blocking)} of {len(gates)} gates {what}"
+    return f"The only gate {what}" if gates == 1 else f"{len(blocking)} of {gates} gates {what}"
 
 
 def _passed_sentence(run: RunRecord, gates: Sequence[CheckRecord]) -> str:

@@ -60,7 +60,7 @@ INFORMATIONAL = check_record(verdict="informational", severity="report", require
             "1 of 2 gates is undefined. This release is blocked.",
         ),
         ([PASSED], MISSING, "1 gate has no verdict. This release is blocked."),
-        ([check_record()], MISSING, "The only gate failed. 1 gate has no verdict. This release is blocked."),
+        ([check_record()], MISSING, "1 of 2 gates failed. 1 gate has no verdict. This release is blocked."),
         ([], [], "No gate was declared, so nothing was decided. No check ran."),
         ([], MISSING * 2, "2 gates have no verdict. This release is blocked."),
         ([INFORMATIONAL], [], "No gate was declared, so nothing was decided. 1 informational check ran."),
