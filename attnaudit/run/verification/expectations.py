@@ -86,7 +86,8 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
         found += _compare(run.data, expected.data, option="--data", noun="data set")
     policy = run.effective_policy
     if expected.policy_sha256 is not None and (policy is None or policy.sha256 != expected.policy_sha256):
-        actual = "none" if policy is None else policy.sha256
+        file = f", {run.declared_policy.file}" if run.declared_policy else ""
+        actual = "none" if policy is None else f"{policy.sha256}{file}"
         found.append(
             f"The run applied a policy with another hash ({actual}) than --policy ({expected.policy_sha256}). If the "
             "run should have applied the policy that --policy names, run the audit again with it. Otherwise, give "

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.records import BaselineComparison, GateRecord, GateState, Interval, VerdictName
+from attnaudit.records import BaselineComparison, GateRecord, GateState, Interval, PolicyRecord, VerdictName
 from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
 from attnaudit.run.verification.expectations import Expectations, Expected, objections
-from tests.consistent_runs import FAILING, consistent_run
+from tests.consistent_runs import FAILING, PASSING, consistent_run
 from tests.units.report.example_runs import run_record
 
 RELEASE = Expected(given="release", name="release", sha256=None)
@@ -27,6 +27,15 @@ def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> N
         "pytest ended with exit status 6, expected 0. See the output of pytest, and run the audit again.",
         "--model demo: the run has no such model, and audited none. Audit the expected model, or correct --model.",
     ]
+
+
+def test_another_policy_is_named_by_its_file(tmp_path: Path) -> None:
+    run = consistent_run(tmp_path, (PASSING,))
+    assert run.effective_policy is not None
+    run = msgspec.structs.replace(run, declared_policy=PolicyRecord(file="transformer.toml", sha256="0"))
+    (reason,) = objections(run, Expectations(models=[RELEASE], policy_sha256="f" * 64))
+    sha256 = run.effective_policy.sha256
+    assert reason.startswith(f"The run applied a policy with another hash ({sha256}, transformer.toml) than --policy (")
 
 
 @pytest.mark.parametrize(
