@@ -38,7 +38,7 @@ HOW_TO_READ: dict[Measure, str] = {
     "plain": (
         "At 1, every token gets attention in proportion to its effect on the prediction. At 0, all attention is on "
         "tokens without an effect. If all attention is on one of two tokens with equal effects, the value is 0.71. The "
-        "details give the value of equal weights."
+        "reference “uniform” is the value of equal weights."
     ),
     "share": (
         "The value is the share of the texts on which attention points at the influential tokens clearly better than "

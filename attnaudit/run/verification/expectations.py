@@ -109,7 +109,7 @@ def _gate_objections(run: RunRecord) -> list[str]:
     records = {one.key[:3]: one for one in run.checks}
     found = [
         f"{gate.check} for {gate.model} on {gate.data}: "
-        f"{gate.state}: {gate.reason.removeprefix('fail: ').rstrip('.')}. "
+        f"{'no verdict' if gate.state == 'open' else gate.state}: {gate.reason.removeprefix('fail: ').rstrip('.')}. "
         f"{_remedy(gate, records.get((gate.model, gate.data, gate.check)))}".rstrip()
         for gate in run.gates
         if gate.state not in ("passed", "excepted", "informational")

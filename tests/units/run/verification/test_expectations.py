@@ -22,7 +22,7 @@ def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> N
     run = run_record([], gates=[gate], models=[], data=[], exit_status=6)
     found = objections(run, Expectations(models=[Expected(given="demo", name="demo", sha256=None)]))
     assert found == [
-        f"conicity for demo on reviews: open: {reason} Fix the reason. Run the audit again.",
+        f"conicity for demo on reviews: no verdict: {reason} Fix the reason. Run the audit again.",
         "The status of the run is 'failed', expected 'passed'. Run the audit again.",
         "pytest ended with exit status 6, expected 0. See the output of pytest, and run the audit again.",
         "--model demo: the run has no such model, and audited none. Audit the expected model, or correct --model.",
