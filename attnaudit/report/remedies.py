@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
+from textwrap import shorten
 
 from attnaudit.formatting import listed, number, plural
 from attnaudit.model_families import covers
@@ -16,6 +17,8 @@ from attnaudit.verdict_text import digits, planned
 
 #: How many remedies are shown at first. The report shows the others on request.
 FIRST_REMEDIES = 3
+#: The most characters of the reason for which gates have no verdict. The report has the whole reason in its section.
+MOST_OF_REASON = 300
 
 
 def remedies(run: RunRecord) -> list[str]:
@@ -24,11 +27,18 @@ def remedies(run: RunRecord) -> list[str]:
 
 
 def next_steps(run: RunRecord) -> list[str]:
-    """Return the remedies for the gates that block the release as sentences, for a list with a heading."""
-    return [
-        f"{f'{subject}: ' if subject else ''}{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
-        for subject, text in _clauses(run)
-    ]
+    """Return what to do about the gates that did not pass as sentences, for a list with a heading.
+
+    Gates without a verdict come first, because they have to be judged before anything else can help. The remedies for
+    the gates that block the release follow.
+    """
+    clauses = (*_without_verdict(run), *_clauses(run))
+    return [f"{f'{subject}: ' if subject else ''}{_sentence(text)}" for subject, text in clauses]
+
+
+def _sentence(clause: str) -> str:
+    end = "" if clause.endswith((".", "?", "…")) else "."
+    return f"{clause[:1].upper()}{clause[1:]}{end}"
 
 
 def _clauses(run: RunRecord) -> list[tuple[str, str]]:
@@ -52,6 +62,26 @@ def _clauses(run: RunRecord) -> list[tuple[str, str]]:
     return [
         ("" if len(pairs) == audited else listed([f"{model} on {data}" for model, data in pairs]), text)
         for text, pairs in pairs_of_text.items()
+    ]
+
+
+def _without_verdict(run: RunRecord) -> list[tuple[str, str]]:
+    """Return what to do about the gates without a verdict, as pairs of a subject and a clause.
+
+    The list is empty if a problem ended the run, because the report has this problem at the top.
+    """
+    if run.problem:
+        return []
+    gates = {(gate.model, gate.data, gate.check) for gate in run.gates if gate.state == "open"}
+    several = len({(gate.model, gate.data) for gate in run.gates}) > 1
+    checks_of: dict[tuple[str, str], list[str]] = {}
+    for case in run.missing:
+        if (case.model, case.data, case.check) in gates and case.reason:
+            subject = f"{case.model} on {case.data}" if several else ""
+            checks_of.setdefault((subject, case.reason), []).append(case.check)
+    return [
+        (subject, f"get a verdict on {listed(checks)}: {shorten(reason, MOST_OF_REASON, placeholder=' …')}")
+        for (subject, reason), checks in checks_of.items()
     ]
 
 

@@ -11,8 +11,10 @@ from attnaudit.model_families import unvalidated_models
 from attnaudit.records import (
     BaselineComparison,
     EffectivePolicy,
+    GateRecord,
     Interval,
     Matrix,
+    MissingCase,
     Planning,
     PolicyQuestion,
     PolicyRecord,
@@ -66,6 +68,30 @@ def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
     outcome = wording.outcome(run(blocks=True))
     assert policy_notes(run(blocks=True))[0] in outcome.notes
     assert outcome.next_steps == ("Tying: .02 became .25.",)
+
+
+def test_gates_without_a_verdict_come_first_with_their_reason() -> None:
+    base = run(blocks=True)
+    failed = base.checks[0]
+    reason = "The measure needs token masking.\nSet mask_token in tokenizer_config.json. " + "word " * 100
+    gates = [
+        GateRecord(model=failed.model, data=failed.data, check=check, state=state)
+        for check, state in (("first", "failed"), ("held", "open"), ("enough", "open"))
+    ]
+    missing = [
+        MissingCase(test="t", model=failed.model, data=failed.data, check=check, reason=reason)
+        for check in ("held", "enough", "informational")
+    ]
+    record = msgspec.structs.replace(base, gates=gates, missing=missing)
+    get, tie = wording.outcome(record).next_steps
+    assert get.startswith(
+        "Get a verdict on held and enough: The measure needs token masking. Set mask_token in tokenizer_config.json. "
+        "word"
+    )
+    assert get.endswith("word …")
+    assert tie == "Tying: .02 became .25."
+    ended = msgspec.structs.replace(record, problem="The data could not be read.")
+    assert wording.outcome(ended).next_steps == (tie,)
 
 
 def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
