@@ -1,17 +1,19 @@
-"""Find test files that were not collected, so that their gates are unknown, and paths that contain no tests."""
+"""Find files with gates that were not collected, so that their gates are unknown, and paths that contain no tests."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.displayed_paths import displayed_path
-from attnaudit.plugin.possible_gates import PossibleGates, project_folders
+from attnaudit.plugin.possible_gates import PossibleGates, declares_gates, is_of_project, project_folders
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 
@@ -21,6 +23,7 @@ NO_TESTS = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "ve
 
 NOT_COLLECTED = "not collected, for example because of --ignore or a conftest.py"
 NOT_GIVEN = "not on the command line"
+NOT_A_TEST_FILE = "not collected, because its name is not that of a test file, such as test_attention.py"
 
 
 def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
@@ -28,7 +31,8 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
 
     These are test files in a folder on the command line of pytest, or next to a file on the command line. It makes no
     difference how a file was left out: by an option such as --ignore or --last-failed, by a conftest.py, by a plugin,
-    or because it skips itself while pytest imports it. With --policy, all gates are known, and no file is returned.
+    or because it skips itself while pytest imports it. A file whose name is not that of a test file counts, too, if it
+    declares gates and was not imported. With --policy, all gates are known, and no file is returned.
 
     Args:
         state: The run, after the collection.
@@ -40,14 +44,27 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     if state.options.policy is not None or is_controller(config):  # the workers collect, not their controller
         return {}
     collected = {path.resolve(): why for path, why in state.collected_files.items()}
-    candidates = list(_test_files(config))
-    gates = PossibleGates(*project_folders(config, [path for path, _ in candidates]))
-    found = {}
+    candidates = list(_python_files(config))
+    roots = project_folders(config, [path for path, _ in candidates if is_test_file(path, config)])
+    gates = PossibleGates(*roots)
+    found, misnamed = {}, []
     for path, reason in candidates:
         why = collected.get(path.resolve(), reason)
-        if why and gates.may_be_in(path.resolve()):
+        if not is_test_file(path, config):
+            misnamed += [path] if why == reason and declares_gates(path) else []
+        elif why and gates.may_be_in(path.resolve()):
             found[displayed_path(path, config)] = why
+    imported = _imported_files() if misnamed else set()
+    for path in misnamed:
+        if path.resolve() not in imported and is_of_project(path.resolve(), roots):
+            found[displayed_path(path, config)] = NOT_A_TEST_FILE
     return found
+
+
+def _imported_files() -> set[Path]:
+    """Return the files of all imported modules. The gates that they declare are known."""
+    files = [vars(one).get("__file__") for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
+    return {Path(file).resolve() for file in files if isinstance(file, str)}
 
 
 def paths_without_tests(state: RunState, config: pytest.Config) -> dict[str, str]:
@@ -82,8 +99,11 @@ def is_test_file(path: Path, config: pytest.Config) -> bool:
     return any(path.match(pattern) for pattern in (*TEST_FILES, *config.getini("python_files")))
 
 
-def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """Yield the test files of all arguments of pytest, each with the reason to report if it was not collected."""
+def _python_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+    """Yield the Python files of all arguments of pytest, each with the reason to report if it was not collected.
+
+    These are the files in a folder that is an argument, and the files next to a file that is an argument.
+    """
     for argument in config.args:
         given = path_of_argument(argument, config)
         files: Iterable[Path] = ()
@@ -92,8 +112,7 @@ def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
         elif given.suffix == ".py":
             files = given.parent.glob("*.py")
         for path in sorted(files):
-            if is_test_file(path, config):
-                yield path, NOT_COLLECTED if given in (path, *path.parents) else NOT_GIVEN
+            yield path, NOT_COLLECTED if given in (path, *path.parents) else NOT_GIVEN
 
 
 def path_of_argument(argument: str, config: pytest.Config) -> Path:

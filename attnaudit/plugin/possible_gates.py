@@ -68,6 +68,31 @@ class PossibleGates:
         return self._makes_gates[module]
 
 
+def declares_gates(path: Path) -> bool:
+    """Return whether a Python file decorates a function or a method with `attnaudit.audit`, at the level of its module.
+
+    If its name were that of a test file, pytest would collect these functions. A function that is made in another
+    function does not count, because the file may be a module that makes gates for the test files that import it.
+    """
+    try:
+        text = path.read_bytes()
+        tree = ast.parse(text) if PACKAGE in text and AUDIT.search(text) else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return False  # pytest could not collect it either
+    names, waiting = {"audit"}, list[ast.AST](tree.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "attnaudit":
+            names.update(alias.asname or alias.name for alias in node.names if alias.name == "audit")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            called = [decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+            if any(ast.unparse(one).rpartition(".")[2] in names for one in called):
+                return True
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
 def project_folders(config: pytest.Config, test_files: Collection[Path]) -> tuple[Path, ...]:
     """Return the folders whose modules belong to the project: pytest's rootdir, the working folder, those of the tests.
 

@@ -28,6 +28,7 @@ def test_strict(check):
     check.enforce()
 """
 NOT_COLLECTED_FILE = "not collected, for example because of --ignore or a conftest.py"
+NOT_A_TEST_FILE = "not collected, because its name is not that of a test file, such as test_attention.py"
 
 
 def write_audits(project: pytest.Pytester, *, strict: str = STRICT, conftest: str = "") -> Path:
@@ -132,6 +133,16 @@ def test_a_test_file_next_to_the_one_on_the_command_line_makes_the_run_partial(
     require_partial(project, result, "audits/test_strict.py", "not on the command line", capsys)
 
 
+@pytest.mark.parametrize("argument", ["audits", "audits/test_lax.py"])
+def test_a_file_with_gates_that_is_not_named_like_a_test_file_makes_the_run_partial(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], argument: str
+) -> None:
+    folder = write_audits(project)
+    (folder / "strict" / "test_strict.py").rename(folder / "test-strict.py")
+    result = project.runpytest("--model", "tiny", argument)
+    require_partial(project, result, "audits/test-strict.py", NOT_A_TEST_FILE, capsys)
+
+
 def test_a_test_file_that_last_failed_does_not_import_makes_the_run_partial(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,10 +180,12 @@ def test_with_a_policy_file_every_gate_is_known_and_no_test_file_counts(project:
 
 def test_a_test_file_that_cannot_contain_a_gate_may_be_left_out(project: pytest.Pytester) -> None:
     folder = write_audits(project, strict="import attnaudit\n\ndef test_shape():\n    pass\n")
-    for name in (".tox/test_copy.py", "node_modules/test_copy.py", "environment/test_copy.py", "copy.py"):
+    for name in (".tox/test_copy.py", "node_modules/test_copy.py", "environment/test_copy.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(STRICT, encoding="utf-8")
     (folder / "environment" / "pyvenv.cfg").touch()
+    trail = STRICT.partition("@audit")[0] + "audit_trail = 'audit.log'\n"
+    (folder / "helper.py").write_text(trail, encoding="utf-8")
     (folder / "strict" / "again").symlink_to(folder, target_is_directory=True)
     assert project.runpytest("--model", "tiny", "audits", "--ignore=audits/strict").ret == pytest.ExitCode.OK
     audit = newest_audit(project.path)

@@ -1,4 +1,4 @@
-"""Which test files may declare gates: those that mention audits, and those that import modules which make gates."""
+"""Which files may declare gates: test files that mention audits or import what does, and others that use @audit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnaudit.plugin.possible_gates import PossibleGates, is_of_project, project_folders
+from attnaudit.plugin.possible_gates import PossibleGates, declares_gates, is_of_project, project_folders
 
 GATES = "from attnaudit import audit\n"
 
@@ -77,3 +77,23 @@ def test_modules_of_the_project_may_be_outside_the_rootdir(tmp_path: Path, modul
     config: Any = SimpleNamespace(rootpath=project / "ci", invocation_params=SimpleNamespace(dir=project))
     folders = project_folders(config, [project / "audits" / "deep" / "test_a.py"])
     assert is_of_project((tmp_path / module).resolve(), folders) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("from attnaudit import audit\n\n@audit(CHECK)\ndef test_a(check): ...\n", True),
+        ("from attnaudit import audit as gates\n\n@gates(CHECK)\nasync def test_a(check): ...\n", True),
+        ("import attnaudit\n\nif True:\n  class TestA:\n    @attnaudit.audit(CHECK)\n    def a(s, check): ...\n", True),
+        ("from attnaudit import audit\n\ndef made(check):\n  @audit(check)\n  def test_a(check): ...\n", False),
+        ("from attnaudit import audit\n\nTEXT = '@audit(CHECK)'\n", False),
+        ("from company import audit\n\n@audit(CHECK)\ndef log(): ...\n", False),
+        ("from attnaudit import audit\n\n@audit(CHECK)\nprint 'no Python 3'\n", False),
+    ],
+    ids=["function", "another name", "method", "made", "text", "another package", "no Python 3"],
+)
+def test_functions_that_are_decorated_with_audit_are_found(tmp_path: Path, code: str, expected: bool) -> None:
+    path = tmp_path / "attention.py"
+    path.write_text(code, encoding="utf-8")
+    assert declares_gates(path) is expected
+    assert not declares_gates(tmp_path / "absent.py")
