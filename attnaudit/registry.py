@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Generic, TypeVar
 
 from attnaudit.code_identity.defining_file import defining_file
@@ -42,6 +42,20 @@ def _file_of(item: object) -> str:
         if file and Path(file).is_file():
             return str(Path(file).resolve())
     return ""
+
+
+def _module_that_registers() -> tuple[object, int]:
+    """Return the import during which a module registers an object, and the line. The import is its spec.
+
+    The spec is None if the object is registered in a function or a class, or in a script. A module that is imported
+    again has another spec.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(OWN_MODULES):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "<module>":
+        return None, 0
+    return frame.f_globals.get("__spec__"), frame.f_lineno
 
 
 class Registry(Generic[T]):
@@ -74,6 +88,7 @@ class Registry(Generic[T]):
         self._decorated: set[str] = set()  # the names that a decorator gave
         self._origin: dict[str, str] = {}
         self._file: dict[str, str] = {}
+        self._import: dict[str, tuple[object, int]] = {}  # as `_module_that_registers` returns it
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that registers an object.
@@ -98,6 +113,13 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}. "
                     "Rename one of them."
                 )
+            module, line = _module_that_registers()
+            earlier, earlier_line = self._import.get(name, (None, 0))
+            if module is not None and module is earlier and self._known.get(name) is not item:
+                raise AuditError(
+                    f"{self.kind} '{name}' is registered twice, in lines {earlier_line} and {line} of "
+                    f"{getattr(module, 'origin', origin)}. Rename one of them."
+                )
             file = _file_of(item)
             # pytest gives the same module name to all conftest.py files, so their origins can be equal.
             if file and name in self._known and self._file.get(name, file) != file:
@@ -114,6 +136,7 @@ class Registry(Generic[T]):
             self._known[name] = item
             self._decorated.add(name)
             self._origin[name] = origin
+            self._import[name] = module, line
             if file:
                 self._file[name] = file
             return item

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -54,6 +55,26 @@ def test_two_conftest_files_do_not_register_the_same_name(tmp_path: Path, kind: 
         own.register("one")(second.one)
     own.forget_files()  # as for the conftest.py of another project
     own.register("one")(second.one)
+
+
+@pytest.mark.parametrize("decorator", ["@attnaudit.register_dataset('own-rows')", "@attnaudit.checks.check(**TEXTS)"])
+def test_one_file_does_not_register_the_same_name_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decorator: str
+) -> None:
+    """Even if the functions have the same name, so that the second one would replace the first one in Python, too."""
+    path, function = tmp_path / "own_rows.py", f"{decorator}\ndef own_rows(*arguments): ...\n"
+    head = "import attnaudit\nTEXTS = {'title': 'Own', 'question': 'Own?', 'low': 0, 'high': 1}\n"
+    path.write_text(head + function, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for registry in (datasets, checks):
+        monkeypatch.setattr(registry, "_known", dict(registry._known))
+    module = importlib.import_module("own_rows")
+    importlib.reload(module)  # registers the same name again
+    path.write_text(f"{head}\n{function}\n{function}", encoding="utf-8")
+    importlib.invalidate_caches()
+    with pytest.raises(AuditError, match=r"'own.rows' is registered twice, in lines 4 and 7 of .*own_rows\.py"):
+        importlib.reload(module)
+    monkeypatch.delitem(sys.modules, "own_rows")
 
 
 @pytest.mark.parametrize("name", ["register_model", "register_dataset"])
