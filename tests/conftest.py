@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from attnaudit.plugin.selection import CI_VARIABLES
+
 # No deadline: the time of an example depends on what else runs on the machine. Only a test whose examples are slow, or
 # that needs many of them, sets its own number.
 settings.register_profile("attnaudit", max_examples=50, deadline=None, derandomize="CI" in os.environ)
@@ -110,7 +112,8 @@ def everything_imported() -> None:
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """pytest's own fixture, which removes PYTEST_ADDOPTS; runs in it are not in CI, where partial runs fail."""
     monkeypatch.setenv("PYTEST_ADDOPTS", UNSHUFFLED)
-    monkeypatch.delenv("CI", raising=False)
+    for name in CI_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     return pytester
 
 

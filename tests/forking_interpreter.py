@@ -61,7 +61,12 @@ class ForkingInterpreter:
     def __init__(self, python_path: Path, scratch: Path) -> None:
         self._scratch = scratch
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        for name in ("CI", "PYTHONDONTWRITEBYTECODE"):  # pytest caches the modules that it rewrites as bytecode
+        from attnaudit.plugin.selection import CI_VARIABLES
+
+        for name in (
+            *CI_VARIABLES,
+            "PYTHONDONTWRITEBYTECODE",
+        ):  # pytest caches the modules that it rewrites as bytecode
             self._environment.pop(name, None)
         inherited = self._environment.get("PYTHONPATH")
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(python_path), inherited]))

@@ -33,7 +33,7 @@ from attnaudit.plugin.interrupts import TerminationHandler
 from attnaudit.plugin.junit_file import junit_path, remove_earlier
 from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
-from attnaudit.plugin.selection import in_ci, is_audit_run, is_called_by_user, showing_option
+from attnaudit.plugin.selection import ci_variable, is_audit_run, is_called_by_user, showing_option
 from attnaudit.plugin.shown_failures import shorten_failures
 from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
@@ -325,20 +325,20 @@ class AuditPlugin:
             status: The exit status of the session.
         """
         option = "" if is_worker(self.config) else showing_option(self.config)
-        if option and status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
+        if option and status == 0 and ci_variable() and not self.config.getoption("--audit-allow-partial"):
             self._complain(
-                f"{option} audits nothing, and the environment variable CI is set. Remove {option}, or add "
-                "--audit-allow-partial if nothing is to be audited here."
+                f"{option} audits nothing, and the environment variable {ci_variable()} is set. Remove {option}, or "
+                "add --audit-allow-partial if nothing is to be audited here."
             )
             return int(pytest.ExitCode.TESTS_FAILED)
         if is_worker(self.config) or not is_audit_run(self.config):
             return status
         state = self.state
         if self.config.option.collectonly:
-            if status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
+            if status == 0 and ci_variable() and not self.config.getoption("--audit-allow-partial"):
                 self._complain(
-                    "--collect-only judges no gate, and the environment variable CI is set. Remove --collect-only, or "
-                    "add --audit-allow-partial if no gate is to be judged here."
+                    f"--collect-only judges no gate, and the environment variable {ci_variable()} is set. Remove "
+                    "--collect-only, or add --audit-allow-partial if no gate is to be judged here."
                 )
                 return int(pytest.ExitCode.TESTS_FAILED)
             return status

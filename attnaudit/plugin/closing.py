@@ -11,7 +11,7 @@ import pytest
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import listed, one_line
 from attnaudit.plugin.planning_cases import declared_policy
-from attnaudit.plugin.selection import selecting_options, stopping_option
+from attnaudit.plugin.selection import ci_variable, selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HOW_TO_EXCEPT = (
 INTERRUPTED = "pytest was interrupted after the last test"
 CHANGED_STATUS = "another plugin made the run fail after the last test"
 PARTIAL_IN_CI = (
-    "the run is partial, and the environment variable CI is set. Run every gate and every test file, or add "
+    "the run is partial, and the environment variable {variable} is set. Run every gate and every test file, or add "
     "--audit-allow-partial if a partial run is intended here."
 )
 
@@ -67,8 +67,9 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     )
     exit_status = _exit_status(state, gates, base, unvalidated)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
-        state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
-        _report_failure(state, session, "partial-run", [PARTIAL_IN_CI])
+        state.problem = PARTIAL_IN_CI.format(variable=ci_variable() or "CI")
+        exit_status = int(pytest.ExitCode.TESTS_FAILED)
+        _report_failure(state, session, "partial-run", [state.problem])
     elif exit_status and not session.testsfailed:
         state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
         _report_failure(state, session, "ended-early", [state.problem])

@@ -144,7 +144,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--audit-allow-partial",
         action="store_true",
-        help="let a run that leaves gates out (for example with -k) pass even if the environment variable CI is set",
+        help="let a run that leaves gates out (for example with -k) pass even in CI",
     )
     relative = "; paths are relative to the configuration file"
     parser.addini("audit_model", f"default for --model{relative}", type="args", default=[])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
+from attnaudit.plugin.selection import ci_variable
 from attnaudit.plugin.workers import is_worker, worker_input
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def measuring_progress(config: pytest.Config, rows: Callable[[], str]) -> Iterat
     from attnaudit.progress import progress_bar
 
     reporter = config.pluginmanager.getplugin("terminalreporter")
-    on_terminal = reporter is not None and reporter.isatty and not is_worker(config) and not os.environ.get("CI")
+    on_terminal = reporter is not None and reporter.isatty and not is_worker(config) and not ci_variable()
     with (
         _uncaptured_stderr(config) as stream,
         progress_bar(

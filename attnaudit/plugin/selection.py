@@ -21,6 +21,9 @@ SHOWING = {
     "markers": "--markers",
     "cacheshow": "--cache-show",
 }
+#: The environment variables by which CI is recognised: that of most services, that of Jenkins and TeamCity (as pytest
+#: recognises them), that of Azure Pipelines, and the one in which tox keeps CI, which it does not pass on.
+CI_VARIABLES = ("CI", "BUILD_NUMBER", "TF_BUILD", "__TOX_ENVIRONMENT_VARIABLE_ORIGINAL_CI")
 #: Destination of an option that selects tests -> how it is written.
 SELECTING = {
     "keyword": "-k",
@@ -94,6 +97,6 @@ def added_options(config: pytest.Config) -> dict[str, list[str]]:
     return {source: words for source, words in sources.items() if words}
 
 
-def in_ci() -> bool:
-    """Return whether the environment variable CI is set, as CI services set it."""
-    return bool(os.environ.get("CI"))
+def ci_variable() -> str:
+    """Return the name of an environment variable that shows that pytest runs in CI; "" if none is set."""
+    return next((name for name in CI_VARIABLES if os.environ.get(name)), "")

@@ -12,7 +12,7 @@ import pytest
 from attnaudit import __version__
 from attnaudit.plugin.command_line import audit_options
 from attnaudit.plugin.progress_display import measuring_progress
-from attnaudit.plugin.selection import added_options, in_ci
+from attnaudit.plugin.selection import added_options, ci_variable
 from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def new_state(config: pytest.Config) -> RunState:
         seed=options.seed,
         unit=options.unit,
         added_options=added_options(config),
-        ci=in_ci(),
+        ci=bool(ci_variable()),
         allow_partial=bool(config.getoption("--audit-allow-partial")),
     )
     return RunState(options=options, folder=folder, session=session, outcomes=Outcomes(), context=context)

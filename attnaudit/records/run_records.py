@@ -354,7 +354,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         added_options: Options that are not in `command`, as lists of words. The keys are their sources: "addopts" for
             the configuration file, or "PYTEST_ADDOPTS" for the environment variable.
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
-        ci: Whether the environment variable CI was set.
+        ci: Whether an environment variable showed that the run took place in CI.
         allow_partial: Whether --audit-allow-partial was given.
         files_left_out: The test files that were not collected although they may contain @audit functions, so that
             their gates are unknown. The values are the reasons why the files were not collected. Empty with --policy,

@@ -40,7 +40,7 @@ class RunContext:
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         added_options: Options that pytest did not read from the command line: their source, such as "addopts" -> the
             options, word by word.
-        ci: Whether the environment variable CI is set.
+        ci: Whether an environment variable shows that the run takes place in CI.
         allow_partial: Whether --audit-allow-partial was given.
     """
 

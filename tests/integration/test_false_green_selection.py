@@ -144,11 +144,12 @@ def test_one_of_two_models_makes_the_run_partial(audited: AuditedProject) -> Non
     assert "gates: 2 passed, 2 not selected" in run.process.out
 
 
-def test_a_partial_run_in_ci_is_red(audited: AuditedProject) -> None:
-    run = audited.pytest("-k", PEAK, env={"CI": "1"})
+@pytest.mark.parametrize("variable", ["CI", "BUILD_NUMBER", "TF_BUILD", "__TOX_ENVIRONMENT_VARIABLE_ORIGINAL_CI"])
+def test_a_partial_run_in_ci_is_red(audited: AuditedProject, variable: str) -> None:
+    run = audited.pytest("-k", PEAK, env={variable: "1"})
     assert_partial(audited, run, LENGTH, "left out by -k", status=1)
     (failure,) = run.junit_failures()
-    assert "the run is partial" in failure
+    assert f"the run is partial, and the environment variable {variable} is set" in failure
     assert "--audit-allow-partial" in run.process.out
 
 
