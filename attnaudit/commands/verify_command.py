@@ -25,6 +25,7 @@ from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
 from attnaudit.run.verification.expectations import (
     Expectations,
     Expected,
+    allowed_lines,
     exception_lines,
     objections,
     run_objections,
@@ -139,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
         return _refuse([str(error)], options.folder)
     if edited:
         return _refuse([f"{what}. {EDITED}" for what in edited], str(folder))
-    for line in (*exception_lines(record), *unvalidated_lines(record)):
+    for line in (*exception_lines(record), *allowed_lines(record), *unvalidated_lines(record)):
         _print(line)
     if expected is not None:
         reasons = objections(record, expected)

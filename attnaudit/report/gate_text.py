@@ -13,6 +13,7 @@ from attnaudit.report.unvalidated import blocked_reason
 #: State of a gate, or verdict on it -> the words that follow the number of such gates, in the order of the text.
 COUNTED_STATES = {
     "passed": "passed",
+    "allowed": "inconclusive but allowed by the policy",
     "failed": "failed",
     "inconclusive": "inconclusive",
     "undefined": "undefined",
@@ -31,7 +32,8 @@ def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
 def gate_counts(run: RunRecord) -> str:
     """Return how many gates are in each state, such as "2 passed, 1 failed".
 
-    A failed gate whose verdict is inconclusive or undefined is counted under its verdict.
+    A failed gate whose verdict is inconclusive or undefined is counted under its verdict. A gate that is inconclusive,
+    but passes because its settings allow it, is counted separately.
     """
     verdicts = {check.key[:3]: check.verdict for check in run.checks}
     counts = Counter(_counted_as(gate, verdicts.get(_key(gate), "")) for gate in run.gates)
@@ -39,6 +41,8 @@ def gate_counts(run: RunRecord) -> str:
 
 
 def _counted_as(gate: GateRecord, verdict: str) -> str:
+    if gate.state == "passed" and verdict == "inconclusive":
+        return "allowed"
     return verdict if gate.state == "failed" and verdict in ("inconclusive", "undefined") else gate.state
 
 

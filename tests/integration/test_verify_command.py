@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -24,7 +25,16 @@ from attnaudit.records import PolicyException
 from attnaudit.registry import datasets, register_dataset
 from attnaudit.report.run_files import read_run
 from tests import architectures
-from tests.consistent_runs import FAILING, INFORMATIONAL, NAME, PASSING, RELATIVE, consistent_run, write_record
+from tests.consistent_runs import (
+    FAILING,
+    INCONCLUSIVE,
+    INFORMATIONAL,
+    NAME,
+    PASSING,
+    RELATIVE,
+    consistent_run,
+    write_record,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ("--model", "release")
@@ -255,6 +265,18 @@ def test_exceptions_are_shown_with_their_reasons(reports: Path, capsys: pytest.C
         "excepted: adversarial_divergence.0.01 for release on reviews: known, ␛[2Jsee the model card"
     )
     assert "1 gate passed, 1 excepted by the policy, for release on reviews" in result.lines[-1]
+
+
+def test_inconclusive_gates_that_the_policy_allows_are_shown(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    allowed = dataclasses.replace(INCONCLUSIVE, inconclusive="pass")
+    consistent_run(reports / NAME, (PASSING, allowed))
+    result = Verified(capsys, *MODEL)
+    assert result.status == 0
+    assert result.lines[0].startswith(
+        f"inconclusive, but allowed by the policy: {allowed.id} for release on reviews: mean"
+    )
+    assert "required at least 0.300" in result.lines[0]
+    assert "1 gate passed, 1 inconclusive but allowed by the policy, for release on reviews" in result.lines[-1]
 
 
 def test_a_policy_that_excepts_every_gate_decides_nothing(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,9 @@ from attnaudit.model_families import audited_family, blocked_models
 from attnaudit.records import CheckRecord, DataRecord, GateRecord, GateState, ModelRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
+from attnaudit.run.verification.consistency import place
 from attnaudit.run.verification.declared_checks import is_gate, tables_by_id
+from attnaudit.verdict_text import headline
 
 RUN_AGAIN = "Run the audit again."
 #: How far the clocks of two machines may differ.
@@ -325,6 +327,16 @@ def exception_lines(run: RunRecord) -> list[str]:
     ]
 
 
+def allowed_lines(run: RunRecord) -> list[str]:
+    """Return a line for each gate that is inconclusive, but passes because the policy allows it."""
+    return [f"inconclusive, but allowed by the policy: {place(one)}: {headline(one)}" for one in _allowed(run)]
+
+
+def _allowed(run: RunRecord) -> list[CheckRecord]:
+    gates = {(gate.model, gate.data, gate.check) for gate in run.gates if gate.state == "passed"}
+    return [one for one in run.checks if one.key[:3] in gates and one.verdict == "inconclusive"]
+
+
 def unvalidated_lines(run: RunRecord) -> list[str]:
     """Return a line for each model whose gates have thresholds that were not validated on its family."""
     return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated if one.unvalidated == "gate"]
@@ -341,8 +353,9 @@ def sample_lines(run: RunRecord) -> list[str]:
 
 def summary_line(run: RunRecord) -> str:
     """Return what a verified run decided, as a clause."""
-    excepted = sum(gate.state == "excepted" for gate in run.gates)
-    passed = plural(len(run.gates) - excepted, "gate")
+    excepted, allowed = sum(gate.state == "excepted" for gate in run.gates), len(_allowed(run))
+    passed = plural(len(run.gates) - excepted - allowed, "gate")
+    undecided = f", {allowed} inconclusive but allowed by the policy" if allowed else ""
     exceptions = f", {excepted} excepted by the policy" if excepted else ""
     models, data = (", ".join(one.name for one in many) for many in (run.models, run.data))
-    return f"{passed} passed{exceptions}, for {models} on {data}"
+    return f"{passed} passed{undecided}{exceptions}, for {models} on {data}"
