@@ -16,7 +16,7 @@ from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, DataError, ModelError, require_reachable, shown_error
 from attnaudit.formatting import terminal_safe, without_commands
 from attnaudit.records import ConformanceResult
-from attnaudit.registry import begin_project, models
+from attnaudit.registry import begin_project, datasets, models
 from attnaudit.run.audited_data import require_known_labels
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def _draws(data: str) -> Draws:
     """Open the data, so that an invalid row is reported before the model is loaded."""
     from attnaudit.data.draws import open_draws
 
+    if data not in datasets and not Path(data).exists():
+        read_conftests()
     draws = open_draws(data, 0)
     dataset: Dataset = draws.first(SAMPLE)
     if not dataset.instances:

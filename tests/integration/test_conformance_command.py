@@ -152,7 +152,7 @@ def test_a_broken_model_ends_with_1_and_gives_advice(
     assert "broken.broken breaks the adapter contract" in said.splitlines()[-1]
 
 
-def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> None:
+def test_a_model_of_a_conftest_and_data_of_it_or_of_a_file_are_found(tmp_path: Path) -> None:
     """As in pytest, the conftest.py can import modules next to it."""
     (tmp_path / "audits").mkdir()
     (tmp_path / "audits" / "settings_of_tiny.py").write_text("SEED = 0", encoding="utf-8")
@@ -163,6 +163,9 @@ def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> N
     done = attnaudit("tiny", "--data", "rows.csv", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(lengths 3 to 17)" in done.stdout
+    done = attnaudit("tiny", "--data", "rows", "--quick", folder=tmp_path)  # registered in conftest.py
+    assert done.returncode == 0, done.stderr
+    assert "(lengths 2 to 7)" in done.stdout
 
 
 def test_results_have_the_names_of_the_units(tmp_path: Path) -> None:
