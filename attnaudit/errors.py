@@ -16,6 +16,8 @@ from attnaudit.formatting import terminal_safe
 
 #: Names of the folders that contain Python itself and installed packages. Users did not write the code in them.
 LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
+#: How a file begins that Git LFS leaves instead of the real one.
+POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 class AuditError(Exception):
@@ -217,6 +219,31 @@ def require_regular_files(folder: Path, what: str, error: type[AuditError]) -> N
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if not path.is_dir():
             require_regular_file(path, what, error)
+
+
+def refuse_pointer(path: Path, what: str, error: type[AuditError]) -> None:
+    """Refuse a file that Git LFS left instead of the real one, as `git clone` does where Git LFS is not installed.
+
+    If the path does not exist or cannot be read, this function raises no error.
+
+    Args:
+        path: The path.
+        what: The content of the real file, such as "the data", for the message.
+        error: The class of the error to raise.
+
+    Raises:
+        AuditError: The file is such a pointer.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(POINTER))
+    except (OSError, ValueError):
+        return
+    if start == POINTER:
+        raise error(
+            f"{path}: this is a pointer of Git LFS, expected the file with {what}. Fetch it with git lfs pull (in "
+            "GitHub Actions, set lfs: true for actions/checkout)."
+        )
 
 
 def require_seed(option: str, seed: int) -> None:

@@ -17,7 +17,7 @@ from attnaudit.data.cell_values import shorten
 from attnaudit.data.column_names import Column, check_columns, reject_duplicates
 from attnaudit.data.parquet_files import ParquetRows
 from attnaudit.data.row_parsing import Row
-from attnaudit.errors import DataError, nearest, require_regular_file
+from attnaudit.errors import DataError, nearest, refuse_pointer, require_regular_file
 from attnaudit.formatting import plural
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
@@ -66,6 +66,7 @@ def require_data_file(path: Path) -> str:
     if path.is_dir():
         raise DataError(f"{path}: this is a folder. Give the path of a {SUFFIX_LIST} file.")
     require_regular_file(path, "the data", DataError)
+    refuse_pointer(path, "the data", DataError)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(

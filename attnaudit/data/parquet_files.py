@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 from attnaudit.data.column_names import Column, check_columns, reject_duplicates
 from attnaudit.data.row_parsing import Row
-from attnaudit.errors import DataError, require_regular_file
+from attnaudit.errors import DataError, refuse_pointer, require_regular_file
 
 #: Number of rows that are read at once.
 ROWS_AT_ONCE: Final = 1024
@@ -129,6 +129,7 @@ def parquet_parts(folder: Path) -> list[Path]:
     _require_all_parts(folder, parts)
     for path in parts:
         require_regular_file(path, "the data", DataError)
+        refuse_pointer(path, "the data", DataError)
     return parts
 
 

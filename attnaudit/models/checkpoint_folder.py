@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from attnaudit.errors import ModelError, nearest, require_regular_file
+from attnaudit.errors import ModelError, nearest, refuse_pointer, require_regular_file
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
@@ -185,6 +185,7 @@ def _read_card(path: Path) -> Card:
 def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
     """Validate the stored tensors and load them into the model."""
     require_regular_file(path, "the weights of the model", ModelError)
+    refuse_pointer(path, "the weights of the model", ModelError)
     try:
         raw = path.read_bytes()
     except OSError as error:

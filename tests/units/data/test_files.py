@@ -181,6 +181,13 @@ def test_other_encodings_and_formats_are_recognised(
         LineIndex(path)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_that_git_lfs_has_not_fetched_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    refused(path, "a pointer of Git LFS", "git lfs pull")
+
+
 # --- Columns
 
 

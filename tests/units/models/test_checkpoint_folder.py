@@ -90,6 +90,8 @@ def test_a_truncated_weights_file(tmp_path: Path) -> None:
     for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
         refuse(tmp_path, "model.safetensors", "not a complete safetensors file", "Copy the whole folder again")
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    refuse(tmp_path, "model.safetensors", "a pointer of Git LFS", "git lfs pull")
 
 
 def test_a_missing_weights_file(tmp_path: Path) -> None:

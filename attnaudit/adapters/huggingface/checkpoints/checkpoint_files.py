@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from attnaudit.adapters.huggingface.checkpoints.other_tasks import other_task
-from attnaudit.errors import ModelError, nearest
+from attnaudit.errors import ModelError, nearest, refuse_pointer
 
 CONFIG = "config.json"
 PEFT_CONFIG = "adapter_config.json"
@@ -175,6 +175,7 @@ def dtype_of(folder: Path) -> torch.dtype:
     """
     bytes_per_type: Counter[str] = Counter()
     for path in weight_files(folder):
+        refuse_pointer(path, "the weights of the model", ModelError)
         try:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))

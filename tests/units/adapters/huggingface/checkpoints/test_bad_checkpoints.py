@@ -76,6 +76,11 @@ def test_truncated_weights(copy: Path, kept: int) -> None:
     _refused(copy, "not a complete safetensors file")
 
 
+def test_weights_that_git_lfs_has_not_fetched(copy: Path) -> None:
+    (copy / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n")
+    _refused(copy, "a pointer of Git LFS, expected the file with the weights of the model.*git lfs pull")
+
+
 def test_a_shard_that_is_missing(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
