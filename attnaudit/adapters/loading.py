@@ -185,8 +185,8 @@ def _from_factory(name: str) -> ModelAdapter:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise ModelError(
-            f"--model {name}: module '{module_name}' cannot be imported: {type(error).__name__}: {error}. Expected "
-            "package.module:factory, importable from the folder in which you run pytest."
+            f"--model {name}: module '{module_name}' cannot be imported: {type(error).__name__}: {_message(error)} "
+            "Expected package.module:factory, importable from the folder in which you run pytest."
         ) from error
     finally:
         if added:
@@ -206,9 +206,14 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
     except (Exception, SystemExit) as error:
         hint = _hint(error) if isinstance(error, TypeError) else ""
         raise ModelError(
-            f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {error}.{hint}"
+            f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {_message(error)}{hint}"
         ) from error
     return adapter
+
+
+def _message(error: BaseException) -> str:
+    """Return the message of an error, with one full stop at its end: those of PyTorch have one, most others do not."""
+    return f"{str(error).rstrip('.')}."
 
 
 def _hint(error: TypeError) -> str:

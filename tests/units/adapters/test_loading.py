@@ -168,6 +168,15 @@ def test_a_factory_that_fails_is_named() -> None:
         load_model("failing_factory")
 
 
+def test_the_message_of_a_factory_that_fails_ends_in_one_full_stop() -> None:
+    def broken() -> object:
+        raise RuntimeError("size mismatch for embedding.weight.")
+
+    models.register("mismatched_factory")(broken)
+    with pytest.raises(ModelError, match=r"size mismatch for embedding\.weight\.$"):
+        load_model("mismatched_factory")
+
+
 def test_a_factory_that_ends_the_program_has_failed() -> None:
     models.register("ending")(lambda: sys.exit(0))
     with pytest.raises(ModelError, match=r"the factory raised SystemExit at test_loading.py:[0-9]+ in <lambda>: 0"):
