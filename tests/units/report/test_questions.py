@@ -85,8 +85,7 @@ def test_gates_without_a_verdict_come_first_with_their_reason() -> None:
     record = msgspec.structs.replace(base, gates=gates, missing=missing)
     get, tie = wording.outcome(record).next_steps
     assert get.startswith(
-        "Get a verdict on held and enough: The measure needs token masking. Set mask_token in tokenizer_config.json. "
-        "word"
+        "Get a verdict on held, enough: The measure needs token masking. Set mask_token in tokenizer_config.json. word"
     )
     assert get.endswith("word …")
     assert tie == "Tying: .02 became .25."
