@@ -18,6 +18,9 @@ WorstOrder = Literal["lowest", "highest"]
 
 #: The name of a detail: the largest weight of a row, divided by its mean weight; the 95th percentile over the rows.
 LARGEST_WEIGHT = "largest weight, as a multiple of the mean weight (95th percentile; 1: all weights are equal)"
+#: The name of a detail: the predicted classes, in quotation marks, on whose rows attention is no closer to the effects
+#: than equal weights are. It is absent if there are none.
+NO_BETTER = "predicted classes on which attention points no better than equal weights do"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

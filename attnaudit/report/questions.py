@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attnaudit.formatting import left_out, number, plural
 from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
+from attnaudit.records.check_records import NO_BETTER
+from attnaudit.records.unit_names import names_of
 from attnaudit.report.gate_lines import asked
 from attnaudit.report.unvalidated import unvalidated_notes
 from attnaudit.verdict_text import (
@@ -105,13 +107,29 @@ def policy_notes(run: RunRecord) -> list[str]:
 
     * models whose explained output is not the predicted class,
     * models with modules that mix tokens without attention weights,
-    * models of families on which the policy was not validated, and
+    * models of families on which the policy was not validated,
+    * gates that pass although attention points at nothing on the instances of a predicted class, and
     * questions of the policy with a gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]
     targets = list(filter(None, map(target_sentence, run.models)))
-    return [*targets, *unseen, *unvalidated_notes(run), *answers]
+    return [*targets, *unseen, *unvalidated_notes(run), *_class_notes(run), *answers]
+
+
+def _class_notes(run: RunRecord) -> list[str]:
+    """Return a sentence for each passing gate of `Pointing` with predicted classes on which attention does not point.
+
+    A class whose effects are small has little weight in the value of the gate.
+    """
+    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    return [
+        f"{f'{gate.model} on {gate.data}: ' if several else ''}{_asked(gate, run)} passes on all "
+        f"{names_of(gate.unit_names).rows} together. But on those predicted as {gate.details[NO_BETTER]}, attention "
+        "points no better than equal weights do. Do not show attention as the reason for these predictions."
+        for gate in run.checks
+        if gate.severity == "gate" and gate.verdict == "pass" and NO_BETTER in gate.details
+    ]
 
 
 def notes_below_lead(run: RunRecord) -> list[str]:

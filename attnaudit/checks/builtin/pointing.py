@@ -26,6 +26,7 @@ from attnaudit.checks.builtin.pointing_terms import (
     UNITS,
     VALUE_NAMES,
     Measure,
+    cosine_of_effects,
     cosines,
     gains,
     half_of,
@@ -38,12 +39,14 @@ from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.formatting import percentage
+from attnaudit.formatting import listed, percentage
 from attnaudit.records import Direction, Reference
+from attnaudit.records.check_records import NO_BETTER
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.statistic_sequences import limited_ratio_sequence
+from attnaudit.statistics.verdict import MINIMUM_DEFINED
 from attnaudit.statistics.weighted_share import weighted_share_interval
 
 #: Kind of output on which effects are measured -> suffix of the columns.
@@ -362,24 +365,22 @@ class Pointing(PerInstanceCheck):
             details["cosine above uniform weights"] = self._value_of(measurements, column, "cosine")
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
+        no_better = []
         for index, name in enumerate(() if measurements.no_decision else measurements.classes):
-            value = self._value_of(measurements, column, chosen=measurements.predicted == index)
-            details[f"value where '{name}' is predicted"] = value
-        return details
+            part = measurements.predicted == index
+            details[f"value where '{name}' is predicted"] = self._value_of(measurements, column, chosen=part)
+            above_uniform = self._value_of(measurements, column, "cosine", chosen=part)
+            if above_uniform is not None and above_uniform <= 0 and part[rows].sum() >= MINIMUM_DEFINED:
+                no_better.append(f"'{name}'")
+        return details | ({NO_BETTER: listed(no_better)} if no_better else {})
 
     def _against_shapley(self, measurements: Measurements, rows: Integers) -> dict[str, Detail]:
         """Return the value with Shapley values as effects, and the similarity of the Shapley values to the effects."""
         kind = f"shapley.{self.shapley_orders}"
         effects, shapley = (measurements.vector(self._effects(each)) for each in ("held", kind))
-        weighted = weights = 0.0
-        for row in rows.tolist():
-            a, b = np.abs(effects[row]), np.abs(shapley[row])
-            if a.any() and b.any():
-                weighted += a.max() * float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
-                weights += a.max()
         return {
             "value with Shapley values": self._value_of(measurements, self._column(kind)),
-            "cosine of the effects and Shapley values": float(weighted / weights) if weights else None,
+            "cosine of the effects and Shapley values": cosine_of_effects(effects, shapley, rows),
         }
 
     def _weighted(self, measurements: Measurements, groups: Groups) -> WeightedRows:

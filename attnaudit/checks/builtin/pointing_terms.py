@@ -6,6 +6,7 @@ the effects (see `Pointing`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -106,3 +107,23 @@ def largest_weight(measurements: Measurements, rows: Integers) -> dict[str, Deta
 def half_of(weights: Floats) -> int:
     """Return the smallest number of instances that together have half of the total weight."""
     return int(np.searchsorted(np.cumsum(-np.sort(-weights)), weights.sum() / 2) + 1)
+
+
+def cosine_of_effects(effects: Sequence[Floats], others: Sequence[Floats], rows: Integers) -> float | None:
+    """Return the mean cosine of two kinds of effects, weighted by the largest effect of the first kind.
+
+    Args:
+        effects: The effects of the tokens of each instance. Their signs are ignored.
+        others: The effects of the other kind.
+        rows: The positions of the instances to use. Instances without an effect of either kind are left out.
+
+    Returns:
+        The mean; None if no instance has effects of both kinds.
+    """
+    weighted = weights = 0.0
+    for row in rows.tolist():
+        a, b = np.abs(effects[row]), np.abs(others[row])
+        if a.any() and b.any():
+            weighted += a.max() * float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+            weights += a.max()
+    return float(weighted / weights) if weights else None

@@ -26,6 +26,7 @@ from attnaudit.records import (
     UnvalidatedRule,
     VerdictName,
 )
+from attnaudit.records.check_records import NO_BETTER
 from attnaudit.report import build, wording
 from attnaudit.report.questions import policy_notes
 from attnaudit.report.remedies import FIRST_REMEDIES, remedies, remedies_in_short
@@ -91,6 +92,20 @@ def test_gates_without_a_verdict_come_first_with_their_reason() -> None:
     assert tie == "Tying: .02 became .25."
     ended = msgspec.structs.replace(record, problem="The data could not be read.")
     assert wording.outcome(ended).next_steps == (tie,)
+
+
+def test_a_passing_gate_names_the_classes_on_which_attention_does_not_point() -> None:
+    passed = run(blocks=False)
+    pointing = msgspec.structs.replace(passed.checks[1], severity="gate", details={NO_BETTER: "'green'"})
+    checks = [passed.checks[0], pointing]
+    (note,) = policy_notes(msgspec.structs.replace(passed, checks=checks))
+    assert note == (
+        "“Does it point?” passes on all texts together. But on those predicted as 'green', attention points no better "
+        "than equal weights do. Do not show attention as the reason for these predictions."
+    )
+    for changes in ({"verdict": "fail"}, {"severity": "report"}, {"details": {}}):
+        other = msgspec.structs.replace(pointing, **changes)
+        assert policy_notes(msgspec.structs.replace(passed, checks=[passed.checks[0], other])) == []
 
 
 def test_the_headline_gives_the_most_serious_gate_in_words() -> None:

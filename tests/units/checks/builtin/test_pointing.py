@@ -18,6 +18,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures import token_effects
+from attnaudit.records.check_records import NO_BETTER
 from tests.strategies import seeds
 from tests.units.checks.synthetic_measurements import measured, set_effects
 
@@ -139,6 +140,21 @@ def test_details_in_numbers_and_in_words() -> None:
     sizes = sorted((e.max() for e in effects), reverse=True)
     half = record.details["instances that carry half of the weight"]
     assert sum(sizes[:half]) >= largest / 2 > sum(sizes[: half - 1])
+
+
+@pytest.mark.parametrize("measure", ["cosine", "plain", "share"])
+def test_predicted_classes_are_named_if_attention_points_no_better_than_equal_weights(measure: str) -> None:
+    right, wrong = (np.array(weights) for weights in ([0.8, 0.1, 0.1], [0.1, 0.1, 0.8]))
+    strong, weak = np.array([8.0, 0.0, 0.0]), np.array([0.5, 0.0, 0.0])
+
+    def details(number: int, of_weak: Row) -> dict[str, object]:
+        rows = [(right, strong)] * 40 + [(of_weak, weak)] * number
+        check = checks.Pointing(severity="report", measure=measure)  # type: ignore[arg-type]
+        return dict(check.judge(with_rows(rows, classes=[0] * 40 + [1] * number)).details)
+
+    assert details(30, wrong)[NO_BETTER] == "'positive'"
+    assert NO_BETTER not in details(29, wrong)  # too few for a verdict on them
+    assert NO_BETTER not in details(30, right)
 
 
 def test_the_worst_instances_have_large_effects_that_attention_misses() -> None:
