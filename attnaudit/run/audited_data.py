@@ -128,8 +128,8 @@ def accuracy_notes(record: MeasureRecord, labels: Integers) -> list[str]:
         return []
     return [
         f"The accuracy is {number(record.accuracy)}. It would be {number(constant)} if the model always predicted the "
-        "most frequent label. Check that the class names are in the order of the model's outputs, and that the labels "
-        "are correct."
+        "most frequent label. Check that the class names are in the order of the model's outputs, that the labels are "
+        "correct, and that the audited rows are not almost all of one class by mistake."
     ]
 
 

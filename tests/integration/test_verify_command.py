@@ -94,7 +94,7 @@ def test_the_folder_of_one_run_can_be_given(reports: Path, capsys: pytest.Captur
     ("arguments", "reason"),
     [
         ({"checks": (PASSING, FAILING)}, "adversarial_divergence.0.01 for release on reviews: failed: it is failed."),
-        ({"without": {RELATIVE.id: "open"}}, "agreement.gradient.meister.inputs for release on reviews: open"),
+        ({"without": {RELATIVE.id: "open"}}, "agreement.gradient.meister.inputs for release on reviews: no verdict"),
         ({"without": {RELATIVE.id: "not selected"}}, "Run the audit again without the option that left the gate out."),
         ({"without": {RELATIVE.id: "not selected"}}, "The status of the run is 'partial', expected 'passed'."),
         (

@@ -116,5 +116,5 @@ def test_the_remedies_of_the_default_policy_are_first_given_for_the_code_of_the_
     with_command = [text for text in texts if "`attnaudit train " in text]
     assert len(with_command) == 4
     assert all(text.index(", as `attnaudit train ") > 0 for text in with_command)
-    assert sum("(docs/tutorial.md, step 6)" in text for text in texts) == 2
+    assert sum("(step 6 of the tutorial)" in text for text in texts) == 2
     assert "## 6. What to do" in (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")

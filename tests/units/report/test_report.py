@@ -144,7 +144,8 @@ def test_a_check_without_a_unit_or_a_reason_leaves_them_out(tmp_path: Path) -> N
 def test_cases_that_share_a_reason_are_listed_together(tmp_path: Path) -> None:
     missing = [MissingCase(test=f"t[{c}]", model="demo", data="d", check=c, reason="no checkpoint") for c in "abc"]
     text = text_of(page(write_run(tmp_path, run_record([], missing=missing, models=[]), [])))
-    assert text.count("no checkpoint") == 1
+    assert text.count("no checkpoint") == 2
+    assert "Next step Get a verdict on a, b, c: no checkpoint." in text
     assert "no checkpoint a demo on d b demo on d c demo on d" in text
 
 
