@@ -114,6 +114,7 @@ def _reasons(run: RunRecord, shown: Collection[str]) -> Iterator[str]:
 def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
     """Yield notes on the gates and on how they were measured, and what may help."""
     from attnaudit.report.measured_causes import cause_notes
+    from attnaudit.report.questions import class_notes
     from attnaudit.report.remedies import remedies_in_short
     from attnaudit.report.two_runs.baseline_text import baseline_notes
     from attnaudit.report.unvalidated import unvalidated_notes
@@ -121,6 +122,7 @@ def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
     from attnaudit.run.verdict_table import explanations
 
     yield from unvalidated_notes(run)
+    yield from class_notes(run)
     if verbosity < 0:
         return
     informational = sum(check.severity != "gate" for check in run.checks)

@@ -114,10 +114,10 @@ def policy_notes(run: RunRecord) -> list[str]:
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]
     targets = list(filter(None, map(target_sentence, run.models)))
-    return [*targets, *unseen, *unvalidated_notes(run), *_class_notes(run), *answers]
+    return [*targets, *unseen, *unvalidated_notes(run), *class_notes(run), *answers]
 
 
-def _class_notes(run: RunRecord) -> list[str]:
+def class_notes(run: RunRecord) -> list[str]:
     """Return a sentence for each passing gate of `Pointing` with predicted classes on which attention does not point.
 
     A class whose effects are small has little weight in the value of the gate.
