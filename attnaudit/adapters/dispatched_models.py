@@ -134,7 +134,7 @@ def input_device(model: nn.Module) -> torch.device:
     model_api: Any = model
     try:
         embeddings = model_api.get_input_embeddings()
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError):  # a model without input embeddings, such as one of pictures
         embeddings = None
     modules = [embeddings, *model.modules()] if isinstance(embeddings, nn.Module) else list(model.modules())
     found = (device_of(module) for module in modules)

@@ -55,8 +55,7 @@ def lead(run: RunRecord) -> str:
     gate = _gate_of_lead(run)
     if gate is None:
         return ""
-    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
-    subject = f" {gate.model} on {gate.data}:" if several else ""
+    subject = f" {gate.model} on {gate.data}:" if _several(run) else ""
     others = sum(check.blocks for check in run.checks) - 1
     more = f" {plural(others, 'more gate')} did not pass." if others else ""
     return f"Blocked.{subject} {_in_one_sentence(gate, run)}{more}"
@@ -78,6 +77,11 @@ def value_below_lead(run: RunRecord) -> str:
         in_wider = f"{value}, {wider.level} interval {interval_range(wider, digits(gate))}" if wider else ""
         value = in_wider or interval_words(gate)
     return f"{name} {value}; the policy requires {limit}."
+
+
+def _several(run: RunRecord) -> bool:
+    """Return whether the checks are about several models, data sets or seeds, so that a text has to say which."""
+    return len({(check.model, check.data, check.seed) for check in run.checks}) > 1
 
 
 def _gate_of_lead(run: RunRecord) -> CheckRecord | None:
@@ -122,7 +126,7 @@ def class_notes(run: RunRecord) -> list[str]:
 
     A class whose effects are small has little weight in the value of the gate.
     """
-    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    several = _several(run)
     return [
         f"{f'{gate.model} on {gate.data}: ' if several else ''}{_asked(gate, run)} passes on all "
         f"{names_of(gate.unit_names).rows} together. But on those predicted as {gate.details[NO_BETTER]}, attention "
@@ -158,7 +162,7 @@ def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
 
     The answer is "No" if one of the gates that block the release failed. Otherwise it is "Unclear".
     """
-    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    several = _several(run)
     reasons = [_shortfall(check, f" for {check.model} on {check.data}" if several else "") for check in blocking]
     answer = "No" if any(check.verdict == "fail" for check in blocking) else "Unclear"
     words = dict.fromkeys(check.in_words for check in blocking if check.in_words)

@@ -21,7 +21,7 @@ def require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> No
     """
     try:
         size = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    except NotImplementedError:
+    except NotImplementedError:  # Transformers cannot tell where the embeddings are, so there is no size to compare
         size = None
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if size is not None and highest >= size:
