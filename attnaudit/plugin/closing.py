@@ -210,23 +210,37 @@ def _add_problem(state: RunState, error: AuditError) -> None:
 def _nothing_audited(state: RunState, plan: Plan, gates: Sequence[GateRecord]) -> str:
     """Return why a run audited nothing although pytest did not fail; "" if it audited something."""
     if gates:
-        states: dict[str, set[str]] = {}
-        for gate in gates:
-            states.setdefault(gate.model, set()).add(gate.state)
-        excepted = [one for one, of in states.items() if "excepted" in of and of <= {"excepted", "informational"}]
-        if excepted:
-            only = all(states[model] == {"excepted"} for model in excepted)
-            which = "every gate" if only else "every gate that is not informational"
-            where = f" of {listed(excepted)}" if len(excepted) < len(states) else ""
-            return f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
-    elif not plan.selected:
+        return _nothing_decided(state, gates)
+    if not plan.selected:
         return (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "
             "the audit, such as audits/ (`attnaudit init` writes one)."
         )
-    elif not state.outcomes.ran:
+    if not state.outcomes.ran:
         return "every case of the audit was skipped: nothing was audited. Remove the skip."
     return ""
+
+
+def _nothing_decided(state: RunState, gates: Sequence[GateRecord]) -> str:
+    """Return why no gate of a model decided anything although no gate failed; "" if this holds for no model."""
+    undecided = {key[:3] for key, record in state.outcomes.records.items() if record.verdict == "inconclusive"}
+    states: dict[str, set[str]] = {}
+    for gate in gates:
+        allowed = gate.state == "passed" and (gate.model, gate.data, gate.check) in undecided
+        states.setdefault(gate.model, set()).add("inconclusive" if allowed else gate.state)
+    idle = {"excepted", "inconclusive", "informational"}
+    found = [model for model, of in states.items() if of <= idle and of != {"informational"}]
+    if not found:
+        return ""
+    of_found = set().union(*(states[model] for model in found))
+    which = "every gate that is not informational" if "informational" in of_found else "every gate"
+    where = f" of {listed(found)}" if len(found) < len(states) else ""
+    if "inconclusive" not in of_found:
+        return f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
+    excepted = "excepted or " if "excepted" in of_found else ""
+    return (
+        f"{which}{where} is {excepted}inconclusive, which the policy allows, so nothing was decided. Audit more rows."
+    )
 
 
 def _exit_status(
