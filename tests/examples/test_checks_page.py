@@ -1,4 +1,4 @@
-"""The tables of docs/checks.md are complete, and its example of a custom check runs."""
+"""The tables of docs/checks.md and docs/custom_checks.md are complete, and the example of a custom check runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnaudit.registry import checks
 from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+CHECKS, PAGE = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checks.md", "custom_checks.md"))
 #: A word in capitals in the table of needs -> some of the values that it stands for.
 PLACEHOLDERS = {
     "PRESET": ("meister", "jain_wallace"),
@@ -28,16 +28,16 @@ PLACEHOLDERS = {
 }
 
 
-def rows(section: str) -> list[tuple[str, str, str]]:
-    """Return the three cells of every row that begins with a name in a section."""
-    text = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0]
+def rows(page: str, section: str) -> list[tuple[str, str, str]]:
+    """Return the three cells of every row that begins with a name in a section of a page."""
+    text = page.partition(f"## {section}\n")[2].partition("\n## ")[0]
     return re.findall(r"^\| (`.*?) \| (.*?) ?\| (.*?) ?\|$", text, re.MULTILINE)
 
 
 def measured_columns() -> list[tuple[str, list[str], list[str]]]:
     """Return (need, its scalars, its vectors) for every row, with values in place of the words in capitals."""
     columns = []
-    for forms, scalars, vectors in rows("What can be measured"):
+    for forms, scalars, vectors in rows(PAGE, "What can be measured"):
         needs = re.findall("`(.*?)`", forms)
         for word, values in PLACEHOLDERS.items():
             needs = list(dict.fromkeys(re.sub(rf"\b{word}\b", value, need) for need in needs for value in values))
@@ -61,7 +61,7 @@ def test_every_built_in_check_has_a_line_with_its_thresholds() -> None:
         and kind.__module__.startswith("attnaudit.checks.")
         and (ROOT / "attnaudit" / "checks" / "builtin" / f"{kind.__module__.rpartition('.')[2]}.py").is_file()
     }
-    listed = {name.strip("`"): (value, threshold) for name, value, threshold in rows("Built-in checks")}
+    listed = {name.strip("`"): (value, threshold) for name, value, threshold in rows(CHECKS, "Built-in checks")}
     assert set(listed) == set(built_in)
     for name, (value, threshold) in listed.items():
         assert re.search(r"\(.+ \d{4}(; .+ \d{4})?\)$", value), f"{name}: the line names no source"

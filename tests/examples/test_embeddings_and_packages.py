@@ -1,4 +1,4 @@
-"""The example of docs/checks.md that measures other embeddings, and the one that provides it in a package."""
+"""The example of docs/custom_checks.md that measures other embeddings, and the one that provides it in a package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.small_models import adapter, dataset
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SmallTransformer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "custom_checks.md").read_text(encoding="utf-8")
 DATA_PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 STEPS = 32
 

@@ -1,4 +1,4 @@
-"""The examples of docs/checks.md that declare a measure, and a check with arguments."""
+"""The examples of docs/custom_checks.md that declare a measure, and a check with arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "custom_checks.md").read_text(encoding="utf-8")
 TEST = """
 from attnaudit import audit
 from conftest import short_attention
