@@ -91,26 +91,28 @@ def finite(values: Iterable[float | None]) -> list[float]:
     return [float(v) for v in values if v is not None and math.isfinite(v)]
 
 
-def nice_step(span: float, target: int) -> float:
+def nice_step(span: float, target: int, *, whole: bool = False) -> float:
     """Return the smallest round step such that at most `target` steps cover `span`.
 
-    A round step is 1, 2, 2.5 or 5 times a power of ten.
+    A round step is 1, 2, 2.5 or 5 times a power of ten. With `whole`, it is a whole number.
     """
-    raw = span / target
+    raw = max(span / target, 1.0) if whole else span / target
     power = 10.0 ** math.floor(math.log10(raw))
     for factor in (1.0, 2.0, 2.5, 5.0, 10.0):
-        if factor * power >= raw * (1 - 1e-9):
-            return factor * power
+        step = factor * power
+        if step >= raw * (1 - 1e-9) and (step.is_integer() or not whole):
+            return step
     return 10.0 * power
 
 
-def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
+def nice_ticks(low: float, high: float, *, target: int = 5, whole: bool = False) -> list[float]:
     """Return evenly spaced round numbers that cover a range.
 
     Args:
         low: One end of the range.
         high: The other end. If both ends are equal, the ticks cover a range around them.
         target: The approximate number of steps between the ticks.
+        whole: Whether all ticks are whole numbers.
 
     Returns:
         The ticks in ascending order. The first is at most the lower end of the range, and the last at least the upper
@@ -125,7 +127,7 @@ def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
     if high - low <= 1e-12 * max(1.0, abs(low), abs(high)):
         half = max(abs(low) * 0.1, 0.5)
         low, high = low - half, high + half
-    step = nice_step(high - low, target)
+    step = nice_step(high - low, target, whole=whole)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     digits = max(0, 2 - math.floor(math.log10(step)))
@@ -188,8 +190,9 @@ def chart(record: Chart, *, highest: float = 0.0) -> Drawing | None:
         x_low, x_high = xs[0] - (pad or 0.5), xs[-1] + (pad or 0.5)
     else:
         x_low, x_high = xs[0], xs[-1]
-    tick_every_x = len(xs) <= 10 and (bars or all(float(v).is_integer() for v in xs))
-    x_ticks = xs if tick_every_x else nice_ticks(x_low, x_high, target=6)
+    whole = all(float(v).is_integer() for v in xs)
+    tick_every_x = len(xs) <= 10 and (bars or whole)
+    x_ticks = xs if tick_every_x else nice_ticks(x_low, x_high, target=6, whole=whole)
     x_low, x_high = min(x_low, x_ticks[0]), max(x_high, x_ticks[-1])
     y_low = min(0.0, *ys) if bars or min(ys) < 0.35 * max(ys) else min(ys)
     y_ticks = nice_ticks(y_low, max(0.0, highest, *ys) if bars else max(ys), target=4)

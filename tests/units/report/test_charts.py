@@ -29,6 +29,21 @@ def test_ticks_cover_the_range_in_equal_steps(a: float, b: float) -> None:
     assert np.allclose(np.diff(ticks), step, rtol=1e-6)
 
 
+@given(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6))
+def test_ticks_of_whole_numbers_can_be_whole_numbers(a: int, b: int) -> None:
+    low, high = min(a, b), max(a, b) + 1
+    ticks = nice_ticks(low, high, whole=True)
+    assert all(tick.is_integer() for tick in ticks)
+    assert ticks[0] <= low < high <= ticks[-1]
+    assert len(ticks) <= 8
+
+
+def test_a_chart_over_whole_numbers_has_whole_ticks() -> None:
+    drawing = chart(example_chart([0.5] * 17))
+    labels = [s.text for s in drawing.shapes if s.css == "tick" and s.anchor != "end"]  # type: ignore[union-attr]
+    assert labels == ["0", "5", "10", "15", "20"]
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.5, 1e9, 1e-9])
 def test_ticks_of_one_value_lie_on_both_sides_of_it(value: float) -> None:
     ticks = nice_ticks(value, value)
