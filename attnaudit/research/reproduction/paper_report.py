@@ -187,6 +187,7 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             the same. None if this is not known, or if no such number of seeds would be enough.
         alone: Whether the claim holds, and a single row, or pair of compared rows, counts.
         ours: Whether the claim is ours instead of the paper's. It is then not counted.
+        again: Whether the claim was judged a second time, because rows got new seeds after their results had been seen.
     """
 
     claim: str
@@ -200,6 +201,7 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seeds_needed: int | None = None
     alone: bool = False
     ours: bool = False
+    again: bool = False
 
 
 class GoalResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

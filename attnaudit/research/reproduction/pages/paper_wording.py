@@ -46,7 +46,10 @@ VERDICTS = (
     f"If the paper leaves a corpus out of a table, the corpus is marked as *{NOT_IN_PAPER}*. Its rows are shown, but "
     "no claim about this table uses them.",
     "Claims are judged by confidence intervals over seeds. The intervals of a claim are corrected for their number by "
-    "Holm's method. A row with a single seed has no interval.",
+    "Holm's method. A row with a single seed has no interval. The intervals show how much seeds differ on the same "
+    "test texts. With other test texts, the numbers could differ more.",
+    "Some rows got new seeds after their results had been seen, once at most. If the claim had been *judged before*, "
+    "the chance that it is decided wrongly is up to 10% instead of 5%.",
     "A claim *holds* if the intervals of all rows that count support it.",
     "A claim *does not hold* if the interval of at least one row that counts contradicts it.",
     "A claim is *undecided* in all other cases. A claim that all intervals support is still undecided if a row with a "
@@ -115,10 +118,11 @@ PAGES = (
 )
 GOALS = "How close our numbers should be to the papers', and whether they are"
 GOALS_TEXT = (
-    "These goals were set before the present runs. Unless stated otherwise, only rows that count for claims are "
-    "compared. The margin after ± is that of the 95% prediction interval for one more seed, around the mean of our "
-    "seeds: if the paper trained a single model, a difference within the margin may come from its seed. The margin is "
-    "wide if there are few seeds."
+    "These goals were set before the present runs. Some settings were changed after earlier runs had missed a goal; "
+    "docs/reproduction.md lists them. Unless stated otherwise, only rows that count for claims are compared. The "
+    "margin after ± is that of the 95% prediction interval for one more seed, around the mean of our seeds: if the "
+    "paper trained a single model, a difference within the margin may come from its seed. The margin is wide if there "
+    "are few seeds."
 )
 GOALS_HEAD = ("report", "goal", "result", "numbers")
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
@@ -199,7 +203,8 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 def verdict_text(finding: Finding) -> str:
     """Return the reason for the verdict on a claim, its evidence and the number of rows that do not count."""
     evidence = f"{finding.evidence.rstrip('.')}." if finding.evidence else ""
-    return " ".join(part for part in (finding.reason, evidence, not_counted(finding), seeds_needed(finding)) if part)
+    parts = (finding.reason, evidence, not_counted(finding), seeds_needed(finding), judged_again(finding))
+    return " ".join(filter(None, parts))
 
 
 def evidence_parts(finding: Finding) -> tuple[str, list[str]]:
@@ -225,10 +230,18 @@ def not_counted(finding: Finding) -> str:
 
 
 def seeds_needed(finding: Finding) -> str:
-    """Return a sentence about the number of seeds that would decide a claim. It is "" if the number is not known."""
-    if finding.seeds_needed is None:
+    """Return a sentence about the number of seeds that would decide a claim.
+
+    It is "" if the number is not known, or if the rows have had new seeds already: a row gets new seeds once.
+    """
+    if finding.seeds_needed is None or finding.again:
         return ""
     return f"About {finding.seeds_needed} seeds would decide this claim, if means and spreads stay the same."
+
+
+def judged_again(finding: Finding) -> str:
+    """Return a sentence if a claim was judged a second time. It is "" for other claims."""
+    return "This claim was judged before, with other seeds." if finding.again else ""
 
 
 def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
@@ -239,19 +252,23 @@ def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
 
 
 def rests_on_one_row(reports: Iterable[Reproduction]) -> str:
-    """Return how many of the claims that hold rest on a single row or pair of rows, as a sentence.
+    """Return how many of the claims that hold rest on a single row or pair of rows, or were judged twice.
 
-    It is "" if no claim holds.
+    The text is "" if no claim holds.
     """
     holding = [one for report in reports for one in report.findings if not one.ours and one.verdict == "holds"]
     alone = sum(one.alone for one in holding)
     if not holding:
         return ""
     rest = "rests" if alone == 1 else "rest"
-    return (
+    text = (
         f"Of the {plural(len(holding), 'claim')} that hold, {alone} {rest} on a single row or pair of rows, and may "
         "not hold in others."
     )
+    again = sum(one.again for one in holding)
+    if again:
+        text += f" {again} {'was' if again == 1 else 'were'} judged before, with other seeds."
+    return text
 
 
 def goal_cells(stem: str, report: Reproduction) -> list[tuple[str, str, str, str]]:

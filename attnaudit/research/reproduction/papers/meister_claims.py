@@ -15,6 +15,7 @@ from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
     differences_within_rows,
     each_row,
     exclusion,
+    has_new_seeds,
     unfinished,
     values_by_seed,
 )
@@ -87,7 +88,8 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
         rows = (frozen[model], unfrozen[model])
         excluded = "; ".join(dict.fromkeys(why for row in rows for why in [exclusion(report, "adversary", row)] if why))
         of_both = unfinished(report, "adversary", *rows)
-        cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded, unfinished=of_both))
+        again = has_new_seeds(report, "adversary", *rows)
+        cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded, unfinished=of_both, again=again))
     if not cases and any(case.values for case in each_row(report, "adversary", "jsd frozen")):
         reason = "In no row do both adversaries reach a JSD above ½ ln 2 at any λ."
         return Answer(verdict="undecided", reason=reason, cause="unpaired")

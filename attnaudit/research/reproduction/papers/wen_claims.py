@@ -124,7 +124,7 @@ def _falls(report: Reproduction, table: str, change: str) -> list[Case]:
         falls = values_by_seed(report, table, case.name, change)
         after = {seed: before[seed] - fall for seed, fall in falls.items() if seed in before}
         fall = difference(case.name, before, after, ends=TAU_ENDS, excluded=case.excluded, unfinished=case.unfinished)
-        cases.append(fall)
+        cases.append(replace(fall, again=case.again))
     return cases
 
 

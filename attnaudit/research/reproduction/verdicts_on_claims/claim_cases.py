@@ -30,6 +30,7 @@ class Case:
             Such a comparison says nothing.
         row: The name of the row that the setting belongs to; "" if it is the name of the setting. A row can have
             several settings, such as two quantities.
+        again: Whether the setting has new seeds, because its row had been judged with other ones (see `has_new_seeds`).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Case:
     unfinished: bool = False
     saturated: bool = False
     row: str = ""
+    again: bool = False
 
     def shifted(self, amount: float) -> Case:
         """Return the same case with a constant added to every value."""
@@ -95,6 +97,15 @@ def unfinished(report: Reproduction, table: str, *names: str) -> bool:
     return bool(rows) and all(row.unfinished for row in rows)
 
 
+def has_new_seeds(report: Reproduction, table: str, *names: str) -> bool:
+    """Return whether a row has new seeds, which were planned after a look at its results with other seeds.
+
+    Earlier seeds start from 0, and new ones follow them (see `seed_plan`).
+    """
+    made = (row.provenance for name in names for row in [measured_row(report, table, name)] if row is not None)
+    return any(one is not None and min(one.seeds, default=0) > 0 for one in made)
+
+
 def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
     """Return the defined values of a quantity in one row.
 
@@ -137,6 +148,7 @@ def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 
             values=tuple(value - minus for value in values_by_seed(report, table, name, quantity).values()),
             excluded=exclusion(report, table, name),
             unfinished=unfinished(report, table, name),
+            again=has_new_seeds(report, table, name),
         )
         for name in row_names(report, table)
     ]
@@ -164,6 +176,7 @@ def differences_within_rows(
             ends=ends,
             excluded=exclusion(report, table, name),
             unfinished=unfinished(report, table, name),
+            again=has_new_seeds(report, table, name),
         )
         for name in row_names(report, table)
     ]
@@ -199,6 +212,7 @@ def differences_between_rows(
                 ends=ends,
                 excluded="; ".join(reasons),
                 unfinished=unfinished(report, table, name, counterpart),
+                again=has_new_seeds(report, table, name, counterpart),
             )
             cases.append(pair.renamed(f"{name} against {minus}"))
     return cases
@@ -212,6 +226,7 @@ def difference(
     ends: Ends | None = None,
     excluded: str = "",
     unfinished: bool = False,
+    again: bool = False,
 ) -> Case:
     """Return a case with the differences of two quantities, for the seeds that both have.
 
@@ -222,11 +237,14 @@ def difference(
         ends: The ends of the scale of both quantities. None if the scale has no ends.
         excluded: Why the case cannot decide a claim. It is "" if the case counts.
         unfinished: Whether the case is excluded only because its rows are unfinished (see `Row.unfinished`).
+        again: Whether a row of the case has new seeds (see `has_new_seeds`).
     """
     pairs = [(value, minus[seed]) for seed, value in values.items() if seed in minus]
     saturated = bool(pairs) and ends is not None and all(_at_one_end(pair, ends) for pair in pairs)
     gaps = tuple(a - b for a, b in pairs)
-    return Case(name=name, values=gaps, excluded=excluded, unfinished=unfinished, saturated=saturated)
+    return Case(
+        name=name, values=gaps, excluded=excluded, unfinished=unfinished, saturated=saturated, again=again
+    )  # fmt: skip
 
 
 def _at_one_end(pair: tuple[float, float], ends: Ends) -> bool:

@@ -47,6 +47,7 @@ class Answer:
         seeds_needed: How many seeds the settings whose intervals contain 0 would need, if their means and spreads
             stayed the same. None if this is not known, or if no such number of seeds would be enough.
         alone: Whether the claim holds, and a single row, or pair of compared rows, counts.
+        again: Whether a setting that counts has new seeds, because the claim had been judged with other ones.
     """
 
     verdict: ClaimVerdict
@@ -57,6 +58,7 @@ class Answer:
     cause: OpenCause | None = None
     seeds_needed: int | None = None
     alone: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
                 cause=answer.cause,
                 seeds_needed=answer.seeds_needed,
                 alone=answer.alone,
+                again=answer.again,
                 ours=claim.ours,
             )
         )
@@ -199,6 +202,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, about_scores: bool 
         cause=cause,
         seeds_needed=needed,
         alone=verdict == "holds" and len(_rows(counted)) == 1,
+        again=any(case.again for case in counted),
     )
 
 

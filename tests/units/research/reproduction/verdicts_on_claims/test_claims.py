@@ -11,6 +11,7 @@ from markupsafe import escape
 
 from attnaudit.research.reproduction.pages import paper_pages
 from attnaudit.research.reproduction.pages.paper_summary import summary
+from attnaudit.research.reproduction.pages.paper_wording import rests_on_one_row, verdict_text
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import (
@@ -35,7 +36,7 @@ NOT_RUN = Row(name="agnews/tying/dot", title="", corpus="agnews", lines=[], miss
 ONE = reproduction(
     t=[
         row("sst/base/dot", {"drop": [0.01, 0.02, 0.03], "f1": [0.8, None, 0.82]}),
-        row("sst/tying/dot", {"drop": [0.11, 0.13, 0.12], "f1": [0.79, 0.8, 0.81]}, seeds=(1, 2, 3)),
+        row("sst/tying/dot", {"drop": [0.11, 0.13, 0.12], "f1": [0.79, 0.8, 0.81]}, seeds=(0, 1, 3)),
         NOT_RUN,
     ]
 )
@@ -45,11 +46,11 @@ def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     assert values_by_seed(ONE, "t", "sst/base/dot", "f1") == {0: 0.8, 2: 0.82}
     found = differences_between_rows(ONE, "t", "drop", "tying", "base")
     assert [case.name for case in found] == ["sst/tying/dot against base", "agnews/tying/dot against base"]
-    assert found[0].values == pytest.approx((0.11 - 0.02, 0.13 - 0.03))  # seeds 1 and 2
+    assert found[0].values == pytest.approx((0.11 - 0.01, 0.13 - 0.02))  # seeds 0 and 1
     assert found[1].values == ()
     (first, *_) = differences_between_rows(ONE, "t", "f1", "tying", "base")
-    assert first.shifted(0.05).values == pytest.approx((0.8 - 0.82 + 0.05,))
-    assert first.reversed().values == pytest.approx((0.82 - 0.8,))
+    assert first.shifted(0.05).values == pytest.approx((0.79 - 0.8 + 0.05,))
+    assert first.reversed().values == pytest.approx((0.8 - 0.79,))
 
 
 def test_a_pair_is_excluded_if_either_row_is() -> None:
@@ -273,6 +274,24 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
         "The only row that was run does not count: planned seeds or recorded scores are missing. The report lists "
         "this row."
     )
+
+
+def test_a_claim_with_new_seeds_was_judged_before() -> None:
+    def report(seeds: tuple[int, ...]) -> Reproduction:
+        base = row("sst/base/dot", {"drop": [0.01, 0.02, 0.03]}, seeds=seeds)
+        return reproduction(t=[base, row("sst/tying/dot", {"drop": [0.11, 0.13, 0.12]}, seeds=seeds)])
+
+    (first,) = answer_claims([CLAIM], report((0, 1, 2)))
+    (second,) = answer_claims([CLAIM], report((3, 4, 5)))
+    assert (first.verdict, first.again, second.verdict, second.again) == ("holds", False, "holds", True)
+    assert "judged before" not in verdict_text(first)
+    assert verdict_text(second).endswith("This claim was judged before, with other seeds.")
+    reports = [msgspec.structs.replace(ONE, findings=(one,)) for one in (first, second)]
+    assert rests_on_one_row(reports).endswith("may not hold in others. 1 was judged before, with other seeds.")
+    undecided = replace(holds_in_every_case(cases((-0.01, 0.05, 0.11)), what="drop"), again=True)
+    (open_,) = answer_claims([replace(CLAIM, read=lambda _: undecided)], ONE)
+    assert open_.seeds_needed is not None
+    assert "would decide" not in verdict_text(open_)  # a row gets new seeds once
 
 
 def test_of_many_rows_the_evidence_lists_the_lowest_and_the_highest() -> None:
