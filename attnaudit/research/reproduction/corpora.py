@@ -132,7 +132,8 @@ CORPORA: dict[str, Corpus] = {
             instance=_label(SENTIMENT),
             longer_than=6,
             deviations=(
-                "IMDb: the training and test halves of the corpus; dev is a tenth of the training half.",
+                "IMDb: the training and test halves of the corpus; dev is a tenth of the training half. The test part "
+                "of Jain & Wallace has 4,356 texts.",
                 DIGITS.format("IMDb"),
             ),
         ),

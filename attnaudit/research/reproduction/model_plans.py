@@ -115,6 +115,15 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the same plan with other values of some settings."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
+    @property
+    def equal_widths(self) -> bool:
+        """Whether the hidden states are as wide as the embeddings."""
+        return self._directions * self.architecture.hidden_size == self.architecture.embedding_size
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.architecture.encoder == "bilstm" else 1
+
     def starting_from(self, vectors: Vectors | None) -> Plan:
         """Return the same plan for the embeddings that a run starts from.
 
@@ -132,9 +141,7 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             of = corpus(self.corpus)
             settings = {"epochs": of.random_epochs, "word_dropout": of.random_word_dropout}
             return self.with_settings(**{name: value for name, value in settings.items() if value is not None})
-        directions = 2 if parts.encoder == "bilstm" else 1
-        equal_widths = directions * parts.hidden_size == parts.embedding_size
-        hidden = vectors.width // directions if equal_widths else parts.hidden_size
+        hidden = vectors.width // self._directions if self.equal_widths else parts.hidden_size
         sized = msgspec.structs.replace(parts, embedding_size=vectors.width, hidden_size=hidden)
         return msgspec.structs.replace(self, architecture=sized).with_settings(vectors=vectors)
 

@@ -217,7 +217,7 @@ def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: 
     quick = "QUICK: small data, small models, short training, one seed. Not a reproduction."
     found = [
         *([quick] if results.header.quick else []),
-        _embeddings(vectors, paper, used),
+        _embeddings(vectors, paper, used, table.rows([row.corpus for row, _ in measured])),
         *paper.deviations,
         *table.deviations,
         *of_corpora,
@@ -234,13 +234,19 @@ def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: 
     return list(dict.fromkeys(found))
 
 
-def _embeddings(vectors: WordVectors | None, paper: Paper, corpora: Sequence[Corpus]) -> str:
+def _embeddings(vectors: WordVectors | None, paper: Paper, corpora: Sequence[Corpus], rows: Sequence[RowPlan]) -> str:
     if vectors is None:
         return paper.embeddings
     random = "; the embeddings for bAbI are random" if any(one.form == "question" for one in corpora) else ""
-    return (
+    text = (
         f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further{random}. "
         "Words without a vector start at random, at the scale of the others. Words that occur once in the training "
-        "data are treated as unknown. Where the paper's hidden states are as wide as its embeddings, ours "
-        f"are too (a BiLSTM then has {vectors.width // 2} units per direction)."
+        "data are treated as unknown."
     )
+    widths = {plan.architecture.hidden_size for row in rows for plan in row.models.values() if plan.equal_widths}
+    if widths:
+        text += (
+            " The paper's hidden states are as wide as its embeddings. Ours are too, so a BiLSTM has "
+            f"{vectors.width // 2} units per direction instead of {max(widths)}."
+        )
+    return text

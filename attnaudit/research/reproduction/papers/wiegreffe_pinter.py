@@ -43,7 +43,7 @@ from attnaudit.research.reproduction.paper_tables import (
     value_of,
 )
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
-from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT, WORLD
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS, LEFT_OUT
 
 #: Corpus -> λ of the adversary, as the published code defines it (Wen, Subbalakshmi & Yang 2022, table 3). No λ is
@@ -59,6 +59,10 @@ REPEATED = {
 }
 #: Corpus -> F1 of the model, for the class that our F1 is about (Jain & Wallace 2019, graph_outputs/evaluate).
 F1 = {"sst": 0.784, "imdb": 0.896, "agnews": 0.958, "20news": 0.917}
+WORLD_OF_BOTH = (
+    "AG News: our F1, and that of Jain & Wallace next to it (test 1), are for the class World. In the published code, "
+    "F1 is for Business."
+)
 #: The number of models with other seeds with which one model is compared.
 SEEDS = 8
 OTHERS = tuple(f"seed {seed}" for seed in range(1, SEEDS + 1))
@@ -249,7 +253,7 @@ PAPER = Paper(
             ),
             audits=(),
             drawn=("f1", "f1 uniform"),
-            deviations=("AG News: the F1 is for the class World, also that of Jain & Wallace.",),
+            deviations=(WORLD_OF_BOTH,),
         ),
         TablePlan(
             name="seeds",
@@ -300,7 +304,7 @@ PAPER = Paper(
             deviations=(
                 f"One model is compared with those of {SEEDS} other seeds, by the median JSD of each text, as in the "
                 "published code (https://github.com/sarahwie/attention, seeds.txt and seed_graphs.py).",
-                WORLD,
+                WORLD_OF_BOTH,
             ),
         ),
         TablePlan(
@@ -327,7 +331,7 @@ PAPER = Paper(
             ),
             audits=(),
             drawn=tuple(f"f1 {role}" for role in GUIDES),
-            deviations=(WORLD,),
+            deviations=(WORLD_OF_BOTH,),
         ),
         TablePlan(
             name="adversary",
@@ -380,7 +384,7 @@ PAPER = Paper(
                 + ". The published code reads λ from the command line and names no value.",
                 HALVED,
                 LONG,
-                WORLD,
+                WORLD_OF_BOTH,
             ),
         ),
         TablePlan(

@@ -45,6 +45,9 @@ def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     assert plan().starting_from(msgspec.structs.replace(here, path="there.txt")).digest == one.digest
     assert plan().starting_from(msgspec.structs.replace(here, sha256="2")).digest != one.digest
     assert one.architecture.hidden_size == 50  # as wide as an embedding before, too
+    assert one.equal_widths
+    assert tutek_snajder("sst", "tying", "additive").equal_widths
+    assert not jain_wallace("sst", encoder="bilstm", alignment="additive").equal_widths
     both = tutek_snajder("sst", "tying", "additive").starting_from(here).architecture
     assert (both.embedding_size, both.hidden_size) == (50, 25)
     other = jain_wallace("sst", encoder="bilstm", alignment="additive").starting_from(here).architecture
