@@ -162,9 +162,9 @@ def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> 
 def _gumbel(report: Reproduction) -> Answer:
     """Answer whether Gumbel-softmax raises or keeps τ in most settings.
 
-    A setting counts if it has at least two seeds. It supports the claim if the mean over seeds does not fall. As in the
-    paper, this includes a τ that is at the end of the scale with and without Gumbel-softmax. If this is the case in all
-    settings that count, the claim is saturated.
+    A setting counts if τ is defined with at least two seeds. It supports the claim if the mean over seeds does not
+    fall. As in the paper, this includes a τ that is at the end of the scale with and without Gumbel-softmax. If this is
+    the case in all settings that count, the claim is saturated.
     """
     cases = [
         case for case in differences_within_rows(report, "gumbel", f"{TAU} gumbel", TAU, ends=TAU_ENDS) if case.values
@@ -174,7 +174,8 @@ def _gumbel(report: Reproduction) -> Answer:
     single = sum(len(case.values) == 1 and not case.excluded for case in cases)
     if single and not counted:
         left_out = tuple(case.name for case in _excluded(cases))
-        reason = f"{'The only setting' if single == 1 else f'Each of the {single} settings'} has a single seed."
+        where = "the only setting" if single == 1 else f"each of the {single} settings"
+        reason = f"In {where}, τ is defined with a single seed."
         return Answer(verdict="undecided", reason=reason, left_out=left_out, cause="one seed")
     if saturated == len(counted):
         answer = without_counted_rows(saturated=saturated, excluded=_excluded(cases))
@@ -184,7 +185,8 @@ def _gumbel(report: Reproduction) -> Answer:
         reason = f"{answer.reason.rstrip('.')}. With a single seed, τ falls: {', '.join(falls)}."
         return replace(answer, verdict="undecided", reason=reason, cause="one seed")
     notes = [f"{saturated} of them at the end of the scale before and after"] if saturated else []
-    notes += [f"not counted: {plural(single, 'setting')} with a single seed"] if single else []
+    if single:
+        notes.append(f"not counted: {plural(single, 'setting')} in which τ is defined with a single seed")
     answer = holds_in_most(
         sum(case.saturated or statistics.fmean(case.values) >= -KEPT for case in counted),
         len(counted),

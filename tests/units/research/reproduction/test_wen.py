@@ -289,11 +289,11 @@ def test_gumbel_is_judged_over_settings() -> None:
     found = claim("gumbel-keeps")(reproduction(gumbel=[*rows, *at_end, *single]))
     assert "14 of 15 settings" in found.evidence
     assert "3 of them at the end of the scale before and after" in found.evidence
-    assert "not counted: 1 setting with a single seed" in found.evidence
+    assert "not counted: 1 setting in which τ is defined with a single seed" in found.evidence
     alone = claim("gumbel-keeps")(reproduction(gumbel=single))
     assert (alone.verdict, alone.cause, alone.reason) == (
         "undecided",
         "one seed",
-        "The only setting has a single seed.",
+        "In the only setting, τ is defined with a single seed.",
     )
     assert claim("gumbel-keeps")(reproduction(gumbel=[])).verdict == "not run"
