@@ -11,6 +11,7 @@ Shapes: B rows, T tokens, V variants, C classes, H heads, d features of a head.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +23,25 @@ from attnaudit.adapters.huggingface.attention.recorder import Recorder
 from attnaudit.adapters.huggingface.passes.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.adapters.query_blocks import block_starts, queries_per_block
+
+#: The names of the argument of forward() that takes cached keys and values. The first one is that of Transformers 5.24
+#: and newer.
+CACHE_ARGUMENTS = ("cache", "past_key_values")
+
+
+def cache_argument(accepted: Collection[str]) -> str:
+    """Return the argument that takes cached keys and values; "" if there is none.
+
+    Args:
+        accepted: The names of the arguments that forward() takes.
+    """
+    if "use_cache" not in accepted:
+        return ""
+    return next((name for name in CACHE_ARGUMENTS if name in accepted), "")
+
+
+def _cache_argument(runner: Runner) -> str:
+    return cache_argument(runner.builder.accepted_arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +77,7 @@ def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedS
     if in_blocks:
         sites = [site.key for site in runner.layout.sites]
         recorder = runner.recorder(inputs, sites=sites, blocks=sites)
-    arguments = {**runner.builder.arguments(inputs), "past_key_values": states, "use_cache": True}
+    arguments = {**runner.builder.arguments(inputs), _cache_argument(runner): states, "use_cache": True}
     runner.call(arguments, mask, recorder)
     size = queries_per_block(len(mask), 1, mask.shape[1])
     positions = torch.arange(mask.shape[1], device=mask.device)
@@ -116,7 +136,7 @@ def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: T
     arguments: dict[str, Any] = {
         "input_ids": inputs.ids[TEXT][rows, part].masked_fill(~kept[:, part], runner.builder.pad_id),
         "attention_mask": kept[:, :stop].long(),
-        "past_key_values": _prefix_cache(shared.layers, rows, start),
+        _cache_argument(runner): _prefix_cache(shared.layers, rows, start),
         "use_cache": True,
         "return_dict": True,
     }

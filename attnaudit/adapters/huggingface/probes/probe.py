@@ -356,7 +356,7 @@ def shares_prefixes_exactly(runner: Runner) -> bool:
         return False
     if builder.unpadded or runner.head.target.differs_by_row:
         return False
-    if not {"past_key_values", "use_cache"} <= builder.accepted_arguments:
+    if not prefix_cache.cache_argument(builder.accepted_arguments):
         return False
     inputs = builder.synthetic()
     real = inputs.real()

@@ -108,7 +108,7 @@ def test_prefixes_are_not_shared_if_the_cache_gives_other_logits(load_adapter: C
     attention = adapter.model.model.layers[1].self_attn
 
     def without_the_prefix(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return args, {**kwargs, "past_key_values": None}
+        return args, {**kwargs, next(name for name in prefix_cache.CACHE_ARGUMENTS if name in kwargs): None}
 
     attention.register_forward_pre_hook(without_the_prefix, with_kwargs=True)
     assert not probe.shares_prefixes_exactly(adapter.runner)
