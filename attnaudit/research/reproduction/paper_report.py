@@ -18,7 +18,7 @@ OpenCause = Literal[
     "unfinished", "untrained", "unpaired", "left out", "scores", "correction", "intervals", "one seed", "share"
 ]
 #: "saturated" means that all compared numbers are at the end of their scale, so that their order says nothing.
-GoalVerdict = Literal["met", "missed", "saturated", "too few rows that count", "not measured"]
+GoalVerdict = Literal["met", "missed", "undecided", "saturated", "too few rows that count", "not measured"]
 #: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
 OUTDATED = "measured with settings that have changed since then; not run again yet"
 #: Mark of a row whose corpus the paper leaves out of the table.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import get_args
 
 from attnaudit.formatting import number, plural
-from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
-from attnaudit.research.reproduction.figures.chart_numbers import ChartNumbers, chart_numbers
+from attnaudit.research.reproduction.figures.chart_numbers import chart_numbers
 from attnaudit.research.reproduction.figures.figure_captions import full_caption
 from attnaudit.research.reproduction.figures.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.figures.paper_figures import draw
@@ -21,47 +20,10 @@ from attnaudit.research.reproduction.pages import paper_coverage
 from attnaudit.research.reproduction.pages import paper_wording as wording
 from attnaudit.research.reproduction.pages.deviations import HEADING, Deviations, deviations
 from attnaudit.research.reproduction.pages.glossary import SYMBOLS, Symbol, symbols_in
+from attnaudit.research.reproduction.pages.page_parts import Part, Picture
 from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, Reproduction, Table
 from attnaudit.research.study.report_files import render_page
 from attnaudit.research.study.text_tables import markdown_table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A figure as the HTML page shows it.
-
-    Attributes:
-        figure: The record of the figure.
-        drawing: The shapes of the figure. None for a counterfactual, and for an empty figure.
-        heatmap: The coloured tokens of a counterfactual. None for all other figures.
-        numbers: The numbers of the drawing as a table. None if there is no drawing.
-        caption: The text below the figure.
-    """
-
-    figure: Figure
-    drawing: Drawing | None
-    heatmap: Heatmap | None
-    numbers: ChartNumbers | None
-    caption: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """The part of a page that shows one report.
-
-    Attributes:
-        name: The file name of the report, without extension.
-        report: The report.
-        pictures: Name of a table -> pictures of the table.
-    """
-
-    name: str
-    report: Reproduction
-    pictures: dict[str, list[Picture]]
-
-    def table(self, name: str) -> Table:
-        """Return the table with this name."""
-        return next(table for table in self.report.tables if table.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)

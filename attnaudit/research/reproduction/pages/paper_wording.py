@@ -78,7 +78,10 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "Rows count, but none of them can be compared as the claim requires",
         "further rows of the same corpora",
     ),
-    "intervals": ("An interval of a row that counts contains 0", "more seeds, planned before the run"),
+    "intervals": (
+        "An interval of a row that counts contains 0",
+        "more seeds, planned before the run; a row gets new seeds at most once",
+    ),
     "one seed": (
         "A row that counts has a single seed, and no row with several seeds decides the claim, or the value of the "
         "single seed contradicts it",
@@ -122,7 +125,8 @@ GOALS_TEXT = (
     "docs/reproduction.md lists them. Unless stated otherwise, only rows that count for claims are compared. The "
     "margin after ± is that of the 95% prediction interval for one more seed, around the mean of our seeds: if the "
     "paper trained a single model, a difference within the margin may come from its seed. The margin is wide if there "
-    "are few seeds."
+    "are few seeds. An order is met if the intervals of all differences between neighbours are above 0, and undecided "
+    "if only the means have it."
 )
 GOALS_HEAD = ("report", "goal", "result", "numbers")
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
@@ -357,14 +361,15 @@ def difference(line: Line) -> str:
 
 
 def how_measured(row: Row) -> str:
-    """Return how a row was measured, such as "3 seeds; at most 500 test texts; training 3 min, audit 1 min".
+    """Return how a row was measured, such as "3 seeds; at most 500 test texts audited; training 3 min, audit 1 min".
 
-    For a row that was not measured, return the reason.
+    For a row that was not measured, return the reason. Scores such as F1 are computed from all test texts.
     """
     made = row.provenance
     if made is None:
         return row.missing
-    texts = f"; at most {made.instances:,} test texts" if made.instances else ""
+    audited = made.instances and any(line.n is None or line.n <= made.instances for line in row.lines)
+    texts = f"; at most {made.instances:,} test texts audited" if audited else ""
     times = f"training {duration(made.training_seconds)}, audit {duration(made.audit_seconds)}"
     planned = "" if made.seed_plan is None else " (planned)"
     return f"{plural(len(made.seeds), 'seed')}{planned}{texts}; {times}"

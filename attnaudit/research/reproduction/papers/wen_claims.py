@@ -154,7 +154,16 @@ def _fixed_attention(report: Reproduction) -> Answer:
 def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> Claim:
     def read(report: Reproduction) -> Answer:
         cases = [case.reversed().shifted(LITTLE) for case in _falls(report, table, quantity)]
-        return holds_in_every_case(cases, what=f"{LITTLE:g} minus Δτ")
+        answer = holds_in_every_case(cases, what=f"{LITTLE:g} minus Δτ")
+        distances = [
+            f"{case.name} {number(statistics.fmean(case.values), exponent=False)}"
+            for case in each_row(report, table, "jsd")
+            if case.values and not case.excluded
+        ]
+        if not distances:
+            return answer
+        how_far = f"mean JSD between the attention of the two models, at most ln 2 = 0.693: {', '.join(distances)}"
+        return replace(answer, evidence="; ".join(filter(None, [answer.evidence, how_far])))
 
     return Claim(name=name, sentence=sentence, paper=paper, read=read)
 

@@ -12,6 +12,7 @@ from attnaudit.formatting import number, plural
 from attnaudit.research.reproduction.paper_report import GoalResult, GoalVerdict, Line, Reproduction, Row
 from attnaudit.research.reproduction.verdicts_on_claims.claim_cases import AT_END
 from attnaudit.research.reproduction.verdicts_on_claims.closeness import LEAST_CELLS, Closeness, closeness, known_pairs
+from attnaudit.research.reproduction.verdicts_on_claims.holm_intervals import holm_intervals
 
 #: Returns whether a goal is met, and the numbers as text.
 ReadGoal = Callable[[Reproduction], tuple[GoalVerdict, str]]
@@ -153,6 +154,9 @@ def _correlation(counted: Closeness, all_run: Closeness) -> str:
 def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> ReadGoal:
     """Return a function that tests whether rows have the paper's order.
 
+    The goal is met if every difference between neighbours in this order is above 0 over the seeds that both rows have,
+    by intervals that are corrected by Holm's method. If only the means have this order, the goal is undecided.
+
     Args:
         table: The name of the table.
         quantity: The name of the quantity.
@@ -161,19 +165,39 @@ def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> 
     """
 
     def read(report: Reproduction) -> tuple[GoalVerdict, str]:
-        by_name = {row.name: line for row, line in _lines(report, table, (quantity,)) if line.ours is not None}
+        by_name = {row.name: (row, line) for row, line in _lines(report, table, (quantity,)) if line.ours is not None}
         for names in families:
-            lines = {name: by_name[name] for name in names if name in by_name}
-            values = [line.ours for line in lines.values() if line.ours is not None]
-            if len(values) == len(names):
-                listed = "; ".join(f"{name} {number(line.ours, exponent=False)}" for name, line in lines.items())
-                if _at_end(list(lines.values())):
-                    return "saturated", listed
-                return _verdict(all(first > second for first, second in pairwise(values))), listed
+            found = [by_name[name] for name in names if name in by_name]
+            values = [line.ours for _, line in found if line.ours is not None]
+            if len(values) < len(names):
+                continue
+            listed = "; ".join(f"{row.name} {number(line.ours, exponent=False)}" for row, line in found)
+            if _at_end([line for _, line in found]):
+                return "saturated", listed
+            if any(first <= second for first, second in pairwise(values)):
+                return "missed", listed
+            falls = [_paired_differences(first, second) for first, second in pairwise(found)]
+            if not all(falls):
+                return "undecided", f"{listed}. Neighbours have no seed in common."
+            intervals = holm_intervals(falls)
+            clear = all(one.low is not None and one.low > 0 for one in intervals)
+            shown = "; ".join(one.text() for one in intervals)
+            return "met" if clear else "undecided", f"{listed}. Differences between neighbours: {shown}"
         measured = any(line.ours is not None for _, line in _lines(report, table, (quantity,), every=True))
         return ("too few rows that count", "") if measured else NOT_MEASURED
 
     return read
+
+
+def _paired_differences(first: tuple[Row, Line], second: tuple[Row, Line]) -> list[float]:
+    """Return the differences of two rows, first minus second, one per seed with which both have a value."""
+    of_first, of_second = (_by_seed(row, line) for row, line in (first, second))
+    return [value - of_second[seed] for seed, value in of_first.items() if seed in of_second]
+
+
+def _by_seed(row: Row, line: Line) -> dict[int, float]:
+    seeds = row.provenance.seeds if row.provenance is not None else range(len(line.values))
+    return {seed: value for seed, value in zip(seeds, line.values, strict=True) if value is not None}
 
 
 def _verdict(met: bool) -> GoalVerdict:

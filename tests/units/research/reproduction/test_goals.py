@@ -57,7 +57,9 @@ def seeds(name: str, paper: float, values: Sequence[float | None]) -> Row:
     made = row(name, {"tau": [0.5]})
     ours = statistics.fmean(known)
     lines = [msgspec.structs.replace(line, paper=paper, ours=ours, values=list(values)) for line in made.lines]
-    return msgspec.structs.replace(made, lines=lines)
+    assert made.provenance is not None
+    provenance = msgspec.structs.replace(made.provenance, seeds=list(range(len(values))))
+    return msgspec.structs.replace(made, lines=lines, provenance=provenance)
 
 
 def test_a_difference_is_shown_with_the_margin_of_one_more_seed() -> None:
@@ -107,14 +109,35 @@ def test_a_model_that_is_in_two_rows_counts_once_for_a_rank_correlation() -> Non
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [((0.9, 0.8, 0.1), "met"), ((0.9, 0.1, 0.8), "missed"), ((0.9, 0.9, 0.1), "missed")]
+    ("means", "spread", "verdict"),
+    [
+        ((0.9, 0.8, 0.1), 0.01, "met"),
+        ((0.9, 0.8, 0.1), 0.1, "undecided"),
+        ((0.9, 0.1, 0.8), 0.01, "missed"),
+        ((0.9, 0.9, 0.1), 0.01, "missed"),
+    ],
 )
-def test_an_order_is_compared_within_the_first_complete_family(values: tuple[float, ...], verdict: GoalVerdict) -> None:
-    rows = [compared(f"b{i}", None, value) for i, value in enumerate(values)]
+def test_an_order_is_compared_within_the_first_complete_family(
+    means: tuple[float, ...], spread: float, verdict: GoalVerdict
+) -> None:
+    steps = ((-1, 0, 1), (1, 0, -1), (0, 0, 0))
+    rows = [
+        seeds(f"b{i}", 0.5, [mean + spread * step for step in own])
+        for i, (mean, own) in enumerate(zip(means, steps, strict=True))
+    ]
     read = same_order("t", "tau", [["a0", "a1"], ["b0", "b1", "b2"]])
     assert result(read, compared("a0", None, 0.1), *rows)[0] == verdict
     assert result(read, *rows[:2]) == ("too few rows that count", "")
     assert result(read, row("b0", {"other": [0.1]})) == ("not measured", "")
+
+
+def test_an_order_is_judged_by_intervals_of_differences_between_neighbours() -> None:
+    read = same_order("t", "tau", [["b0", "b1"]])
+    rows = seeds("b0", 0.5, [0.9, 0.8, 0.7]), seeds("b1", 0.5, [0.8, 0.7, 0.61])
+    # differences 0.1, 0.1 and 0.09; t = 4.3027, standard error 0.01 / 3
+    assert result(read, *rows) == ("met", "b0 0.800; b1 0.703. Differences between neighbours: +0.097 [0.082, 0.111]")
+    one = seeds("b0", 0.5, [0.9]), seeds("b1", 0.5, [0.8])
+    assert result(read, *one) == ("undecided", "b0 0.900; b1 0.800. Differences between neighbours: +0.100 (one seed)")
 
 
 def test_an_order_of_numbers_at_the_end_of_their_scale_says_nothing() -> None:
@@ -126,7 +149,7 @@ def test_an_order_of_numbers_at_the_end_of_their_scale_says_nothing() -> None:
     lower = [*rows[:4], compared("b4", 0.6, 0.994)]
     unlimited = [compared(f"b{i}", 1 - i / 10, value, axis=DROP) for i, value in enumerate(values)]
     for others in (lower, unlimited):
-        assert result(order, *others)[0] == result(correlation, *others)[0] == "met"
+        assert (result(order, *others)[0], result(correlation, *others)[0]) == ("undecided", "met")
 
 
 def test_the_page_of_claims_the_report_and_the_terminal_list_the_goals() -> None:
