@@ -73,6 +73,28 @@ SYMBOLS = (
         pattern="H̃",
     ),
     Symbol(
+        name="additive",
+        meaning="The score of a hidden state h and a query q is vᵀ tanh(W h + U q), where v, W and U are learnt "
+        "(Bahdanau et al. 2015).",
+        pattern=r"\badditive\b",
+    ),
+    Symbol(
+        name="dot",
+        meaning="The score of a hidden state is its dot product with a query, which may be learnt. Some papers divide it "
+        "by the square root of the width.",
+        pattern=r"\bdot\b",
+    ),
+    Symbol(
+        name="deep",
+        meaning="The score of a hidden state comes from a network with several layers.",
+        pattern=r"\bdeep\b",
+    ),
+    Symbol(
+        name="sparsemax",
+        meaning="Turns scores into weights of which many are exactly 0 (Martins & Astudillo 2016), unlike softmax.",
+        pattern=r"\bsparsemax\b",
+    ),
+    Symbol(
         name="λ",
         meaning="Of an adversary: the weight of the difference in attention in its loss, TVD of the outputs minus "
         "λ times the divergence of attention. Of sparsegen: attention is sparsemax(scores / (1 − λ)), which is sparser "

@@ -16,9 +16,10 @@ from attnaudit.research.reproduction.pages.glossary import SYMBOLS, symbols_in
         ("τ-b with the gradient", ["τ-b"]),
         ("Δτ of the adversary", ["τ", "Δτ"]),  # the definition of Δτ contains τ
         ("largest JSD", ["JSD", "nat"]),
-        ("sst/tying/additive and MLM", ["tying, δ", "MLM, η"]),
+        ("sst/tying/additive and MLM", ["additive", "tying, δ", "MLM, η"]),
+        ("sst/mlp/dot and deep", ["dot", "deep"]),
         ("H̃ of the influence, residual, concat", ["H̃", "concat", "residual"]),
-        ("signature and concatenation", []),
+        ("signature, concatenation, additives and dotted", []),
     ],
 )
 def test_a_symbol_is_found_where_it_is_used_or_needed_by_a_definition(text: str, names: list[str]) -> None:
