@@ -35,7 +35,7 @@ def box_plots(record: Boxes) -> Drawing | None:
             shapes += _box(box, x, top + LANE * (place + 0.5), record.sides)
         top += LANE * len(of_label) + GAP
     medians = "; ".join(
-        f"{box.label}, {record.sides[box.side]}: median {np.median(box.values):.3f} of {len(box.values)}"
+        f"{box.label}, {record.sides[box.side]}: median {np.median(box.values):.3f} of {len(box.values)}{_aside(box)}"
         for box in drawn
     )
     shown = {box.side for box in drawn}
@@ -45,9 +45,13 @@ def box_plots(record: Boxes) -> Drawing | None:
 
 
 def _box(box: Box, x: Scale, y: float, sides: Sequence[str]) -> list[Shape]:
-    """Draw one box plot: whiskers to the extremes, a box between the quartiles, the median, and one dot per value."""
+    """Draw one box plot: whiskers to the extremes, a box between the quartiles, the median, and one dot per value.
+
+    If the values do not count, there are rings instead of dots.
+    """
     low, first, median, third, high = np.quantile(box.values, (0, 0.25, 0.5, 0.75, 1))
     css = f"s{box.side}"
+    dots = css if box.counts else f"ring {css}"
     return [
         Shape(kind="line", css="axis", x=x(low), y=y, x2=x(high), y2=y),
         Shape(
@@ -57,10 +61,14 @@ def _box(box: Box, x: Scale, y: float, sides: Sequence[str]) -> list[Shape]:
             y=y - BOX_HEIGHT / 2,
             width=x(third) - x(first),
             height=BOX_HEIGHT,
-            text=f"{box.label}, {sides[box.side]}: median {median:.3f}, n = {len(box.values)}",
+            text=f"{box.label}, {sides[box.side]}: median {median:.3f}, n = {len(box.values)}{_aside(box)}",
         ),
         Shape(
             kind="line", css="mark threshold", x=x(median), y=y - BOX_HEIGHT / 2, x2=x(median), y2=y + BOX_HEIGHT / 2
         ),
-        *(Shape(kind="dot", css=f"fill {css}", x=x(value), y=y, width=2.0) for value in box.values),
+        *(Shape(kind="dot", css=f"fill {dots}", x=x(value), y=y, width=2.0) for value in box.values),
     ]
+
+
+def _aside(box: Box) -> str:
+    return "" if box.counts else " (does not count)"

@@ -51,11 +51,13 @@ class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         label: The label to the left of the box.
         side: The index of a name in `Boxes.sides`. It also selects the colour of the box.
         values: The values.
+        counts: Whether the values count for claims.
     """
 
     label: str
     side: int
     values: list[float]
+    counts: bool = True
 
 
 class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

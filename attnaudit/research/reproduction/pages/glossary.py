@@ -80,8 +80,8 @@ SYMBOLS = (
     ),
     Symbol(
         name="dot",
-        meaning="The score of a hidden state is its dot product with a query, which may be learnt. Some papers divide it "
-        "by the square root of the width.",
+        meaning="The score of a hidden state is its dot product with a query, which may be learnt. Some papers divide "
+        "it by the square root of the width.",
         pattern=r"\bdot\b",
     ),
     Symbol(

@@ -164,14 +164,16 @@ def _boxes(rows: Sequence[Row]) -> Figure | None:
         _, encoder, alignment = row.name.split("/")
         line = _line_of(row, "tau")
         values = [value for value in line.values if value is not None]
-        found.append(Box(label=alignment, side=list(ENCODERS).index(encoder), values=values))
+        side = list(ENCODERS).index(encoder)
+        found.append(Box(label=alignment, side=side, values=values, counts=not row.excluded))
     if not any(box.values for box in found):
         return None
     return Figure(
         name="boxes",
         row=rows[0].corpus,
         title=f"{title}: weighted τ between attention and information",
-        caption="One dot per seed. The box reaches from the first to the third quartile, and the whiskers reach to "
-        "the smallest and the largest value. The line is the median. All figures of this kind have the same axis.",
+        caption="One dot per seed, or one ring if the row does not count for claims. The box reaches from the first to "
+        "the third quartile, and the whiskers reach to the smallest and the largest value. The line is the median. All "
+        "figures of this kind have the same axis.",
         boxes=Boxes(sides=list(ENCODERS.values()), x_label="weighted τ", boxes=found),
     )

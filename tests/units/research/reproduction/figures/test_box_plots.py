@@ -40,6 +40,15 @@ def test_the_parts_of_a_box_are_its_quantiles() -> None:
     assert drawn.label == "τ. additive, CNN: median 0.200 of 4"
 
 
+def test_a_row_that_does_not_count_has_rings_instead_of_dots_and_says_so() -> None:
+    drawn = draw(figure(Box(label="dot", side=0, values=VALUES), Box(label="dot", side=1, values=VALUES, counts=False)))
+    assert drawn is not None
+    assert [shape.css for shape in drawn.shapes if shape.kind == "dot"] == ["fill s0"] * 4 + ["fill ring s1"] * 4
+    texts = [shape.text for shape in drawn.shapes if shape.kind == "rect"]
+    assert ["does not count" in text for text in texts] == [False, True]
+    assert drawn.label.endswith("dot, CNN: median 0.200 of 4 (does not count)")
+
+
 def test_boxes_of_one_label_are_drawn_together_and_empty_ones_are_left_out() -> None:
     drawn = draw(
         figure(
