@@ -237,7 +237,7 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         goals: How close the numbers should be to the paper's, and whether they are.
         remedies: Training options that help, according to the measured numbers.
         vectors: The word vectors that the embeddings start from. None for random embeddings.
-        row_names: A sentence that explains the names of rows.
+        row_names: How rows are named, and what readers of the claims should know about them.
     """
 
     paper: str

@@ -204,7 +204,7 @@ class Paper:
         citation: The authors, the venue and the year.
         corpora: The names of the corpora, in the order of the paper.
         tables: The tables.
-        row_names: A sentence that explains the names of rows.
+        row_names: How rows are named, and what readers of the claims should know about them.
         embeddings: A sentence about the random embeddings. It is one of the deviations if no word vectors are given.
         deviations: Sentences that describe how every table differs from the setting of the paper.
         claims: The claims that the measured numbers can support or contradict.
