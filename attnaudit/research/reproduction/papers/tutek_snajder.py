@@ -296,7 +296,8 @@ PAPER = Paper(
     "SST. In some tables, the number of layers replaces the alignment. Rows that compare several forms of a model are "
     "named corpus/alignment. Since 1 December 2026, dot attention is not scaled, the distances of tying are not "
     "squared, and models of 20News are trained longer. These changes were made after earlier results, and the first "
-    "one was chosen by the drop in F1 on the dev parts, so claims about drops in F1 say less than others about the paper.",
+    "one was chosen by the drop in F1 on the dev parts, so claims about drops in F1 say less than others about the "
+    "paper.",
     score="f1",
     remedies=lambda one, _random: remedies(one, OPTIONS),
     embeddings="Embeddings are random (300 wide, standard deviation .1) and not pretrained, so δ and η may have a "
