@@ -103,6 +103,20 @@ def test_models_that_are_not_causal_share_no_prefixes(name: str, load_adapter: C
     assert not load_adapter(name).capabilities.shares_states
 
 
+@pytest.mark.parametrize(
+    ("accepted", "argument"),
+    [
+        ({"use_cache", "past_key_values"}, "past_key_values"),
+        ({"use_cache", "cache"}, "cache"),
+        ({"use_cache", "cache", "past_key_values"}, "cache"),
+        ({"past_key_values"}, ""),
+        ({"use_cache"}, ""),
+    ],
+)
+def test_the_argument_for_the_cache_is_found_in_every_version(accepted: set[str], argument: str) -> None:
+    assert prefix_cache.cache_argument(accepted) == argument
+
+
 def test_prefixes_are_not_shared_if_the_cache_gives_other_logits(load_adapter: Callable[[str], Any]) -> None:
     adapter = transformer(*architectures.build("llama"))
     attention = adapter.model.model.layers[1].self_attn
