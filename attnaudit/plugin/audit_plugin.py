@@ -22,7 +22,7 @@ from attnaudit.plugin.case_collection import (
     is_audit_function,
     parametrize_cases,
 )
-from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repetition
+from attnaudit.plugin.case_reports import complete_report, reason_of, short_reason, skip_repetition
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, announce_failure, close_run
 from attnaudit.plugin.command_line import KEYS, keys_in_effect, names_a_model
@@ -254,6 +254,12 @@ class AuditPlugin:
         return ("" if self.state is not None and self.state.usage_errors else "failed"), "", ""
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a test file that cannot be collected, so that the report says why the run failed."""
+        if report.failed and self.state is not None and not is_worker(self.config):
+            self.state.outcomes.other_failures.setdefault(report.nodeid, short_reason(report))
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the outcome of a case, in the process that writes the run."""
         if self.state is None or is_worker(self.config) or self._closing:
@@ -263,7 +269,8 @@ class AuditPlugin:
             skip_repetition(report, self.state)
         is_crash = report.when not in ("setup", "call", "teardown")
         if carried is None and not is_crash:
-            self.state.outcomes.other_failures |= report.failed
+            if report.failed:
+                self.state.outcomes.other_failures.setdefault(report.nodeid, short_reason(report))
             return
         self.state.outcomes.add(
             report.nodeid,

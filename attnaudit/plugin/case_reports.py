@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import one_line, terminal_safe
 from attnaudit.plugin.clean_reports import failure_without_traceback
 from attnaudit.plugin.displayed_paths import display_paths
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
@@ -16,6 +16,9 @@ from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 if TYPE_CHECKING:
     from attnaudit.records import CheckRecord
     from attnaudit.run.plan import DeclaredGate
+
+#: The largest number of characters of a reason in a list of failed tests.
+LONGEST_REASON = 200
 
 
 def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
@@ -122,6 +125,14 @@ def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[Dec
 
 def _name(gate: DeclaredGate) -> str:
     return terminal_safe(f"{gate.check} ({gate.model} on {gate.data})")
+
+
+def short_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return, in one line of limited length, why a test or a test file failed, without its traceback."""
+    lines = [line for line in reason_of(report).splitlines() if line.strip()]
+    errors = [line[1:] for line in lines if line.startswith("E ")]
+    reason = one_line((errors or lines)[0].strip())
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

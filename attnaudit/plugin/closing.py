@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ CAUSE_STATUS = {"model": 6, "data": 7}
 HOW_TO_EXCEPT = (
     "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
 )
+#: How many failed tests that are not cases of the audit are named.
+MOST_SHOWN = 3
 #: The problem of a run that passed until pytest was interrupted, or until another plugin changed the exit status.
 INTERRUPTED = "pytest was interrupted after the last test"
 CHANGED_STATUS = "another plugin made the run fail after the last test"
@@ -73,6 +75,8 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     elif exit_status and not session.testsfailed:
         state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
         _report_failure(state, session, "ended-early", [state.problem])
+    elif exit_status and not state.problem:
+        state.problem = _other_failures(state.outcomes.other_failures)
     session.exitstatus = exit_status
     ending = RunEnding(
         status=status, exit_status=exit_status, gates=gates, unvalidated=unvalidated, problem=state.problem
@@ -219,6 +223,18 @@ def _nothing_audited(state: RunState, plan: Plan, gates: Sequence[GateRecord]) -
     if not state.outcomes.ran:
         return "every case of the audit was skipped: nothing was audited. Remove the skip."
     return ""
+
+
+def _other_failures(failures: Mapping[str, str]) -> str:
+    """Return which tests and test files failed that are not cases of the audit, with reasons; "" if there are none."""
+    if not failures:
+        return ""
+    shown = [
+        f"{name} {'failed' if '::' in name else 'could not be collected'} ({reason.rstrip('.')})"
+        for name, reason in list(failures.items())[:MOST_SHOWN]
+    ]
+    more = f"; and {len(failures) - MOST_SHOWN} more" if len(failures) > MOST_SHOWN else ""
+    return f"{'; '.join(shown)}{more}."
 
 
 def _nothing_decided(state: RunState, gates: Sequence[GateRecord]) -> str:

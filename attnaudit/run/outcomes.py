@@ -40,14 +40,15 @@ class Outcomes:
         results: Test -> its outcome, in its last attempt.
         ran: The tests whose body ran. A test that was skipped before it was judged does not count.
         earlier_failures: The failures and crashes of tests that were then run again.
-        other_failures: Whether any test failed that is not a case of the audit.
+        other_failures: The tests that failed and are not cases of the audit, and the test files that could not be
+            collected -> why.
     """
 
     records: dict[tuple[str, str, str, int], CheckRecord] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
     earlier_failures: list[EarlierFailure] = field(default_factory=list)
-    other_failures: bool = False
+    other_failures: dict[str, str] = field(default_factory=dict)
 
     def add(
         self,

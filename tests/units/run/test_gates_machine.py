@@ -247,7 +247,7 @@ class GatesMachine(RuleBasedStateMachine):
     def fail_another_test(self) -> None:
         """A test that is no case of the audit fails."""
         if self.truth.status is None:
-            self.outcomes.other_failures = True
+            self.outcomes.other_failures["test_plain"] = "assert False"
             self.truth.failures += 1
             self.reports.append(("test_plain: assert False", "failed"))
 

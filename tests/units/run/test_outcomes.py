@@ -131,7 +131,7 @@ def test_a_crash_and_what_is_run_again_after_it_both_stay_in_the_record() -> Non
 
 def test_the_common_cause_of_all_failures_is_known() -> None:
     def after(*causes: str, other: bool = False, record: dict[str, Any] | None = None) -> str:
-        outcomes = Outcomes(other_failures=other)
+        outcomes = Outcomes(other_failures={"test_plain": "assert False"} if other else {})
         for number, cause in enumerate(causes):
             outcomes.add(f"t[{number}]", when="call", outcome="failed", reason="", record=None, cause=cause)
         if record is not None:
