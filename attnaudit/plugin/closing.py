@@ -227,14 +227,10 @@ def _nothing_audited(state: RunState, plan: Plan, gates: Sequence[GateRecord]) -
 
 def _other_failures(failures: Mapping[str, str]) -> str:
     """Return which tests and test files failed that are not cases of the audit, with reasons; "" if there are none."""
-    if not failures:
-        return ""
-    shown = [
-        f"{name} {'failed' if '::' in name else 'could not be collected'} ({reason.rstrip('.')})"
-        for name, reason in list(failures.items())[:MOST_SHOWN]
-    ]
-    more = f"; and {len(failures) - MOST_SHOWN} more" if len(failures) > MOST_SHOWN else ""
-    return f"{'; '.join(shown)}{more}."
+    tests = [f"{name} ({reason.rstrip('.')})" for name, reason in failures.items() if "::" in name]
+    files = [f"{name} ({reason.rstrip('.')})" for name, reason in failures.items() if "::" not in name]
+    found = (("Failed", tests), ("Could not be collected", files))
+    return " ".join(f"{what}: {listed(names, MOST_SHOWN)}." for what, names in found if names)
 
 
 def _nothing_decided(state: RunState, gates: Sequence[GateRecord]) -> str:

@@ -20,7 +20,8 @@ def test_another_test_that_fails_is_named(project: pytest.Pytester, options: tup
     result = project.runpytest("--model", "tiny", *options)
     assert (result.ret, newest_audit(project.path)["status"]) == (1, "failed")
     for text in texts(project, result):
-        assert "other failed (AssertionError: a " in text
+        assert "Failed: test" in text
+        assert "other (AssertionError: a " in text
     assert "<b>reason</b>" not in (newest_run(project.path) / "report.html").read_text("utf-8")
 
 
@@ -30,7 +31,7 @@ def test_a_file_that_cannot_be_collected_is_named(project: pytest.Pytester, opti
     result = project.runpytest("--model", "tiny", *options)
     assert (result.ret, newest_audit(project.path)["status"]) == (2 if not options else 1, "failed")
     for text in texts(project, result):
-        assert "could not be collected (" in text
+        assert "Could not be collected: test" in text
         assert "No module named 'no" in text.replace("&#39;", "'")
 
 
@@ -41,8 +42,8 @@ def test_many_failures_are_counted(project: pytest.Pytester) -> None:
     problem = newest_audit(project.path)["problem"]
     assert result.ret == 1
     assert problem == (
-        "test_other.py::test_0 failed (ValueError: no 0); test_other.py::test_1 failed (ValueError: no 1); "
-        "test_other.py::test_2 failed (ValueError: no 2); and 2 more."
+        "Failed: test_other.py::test_0 (ValueError: no 0), test_other.py::test_1 (ValueError: no 1), "
+        "test_other.py::test_2 (ValueError: no 2) and 2 others."
     )
 
 
