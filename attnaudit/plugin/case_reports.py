@@ -131,7 +131,7 @@ def short_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return, in one line of limited length, why a test or a test file failed, without its traceback."""
     lines = [line for line in reason_of(report).splitlines() if line.strip()]
     errors = [line[1:] for line in lines if line.startswith("E ")]
-    reason = one_line((errors or lines)[0].strip())
+    reason = one_line((errors or lines or [report.outcome])[0].strip())
     return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
 
 

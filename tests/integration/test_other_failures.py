@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from attnaudit.plugin.case_reports import short_reason
 from tests.conftest import newest_audit, newest_run
 
 FAILING = "def test_other():\n    assert 1 == 2, 'a <b>reason</b>'\n"
@@ -45,6 +46,19 @@ def test_many_failures_are_counted(project: pytest.Pytester) -> None:
         "Failed: test_other.py::test_0 (ValueError: no 0), test_other.py::test_1 (ValueError: no 1), "
         "test_other.py::test_2 (ValueError: no 2) and 2 others."
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("\n ", "failed"),
+        ("audits/a.py:1: in <module>\n    import b\nE   ImportError: no b\nE   (nor c)", "ImportError: no b"),
+        ("the policy \x1b[31mfile\n is missing", "the policy ␛[31mfile"),
+        ("x" * 300, f"{'x' * 199}…"),
+    ],
+)
+def test_a_reason_is_one_safe_line(text: str, reason: str) -> None:
+    assert short_reason(pytest.CollectReport("a.py", "failed", text, [])) == reason
 
 
 def test_a_failed_gate_alone_is_no_other_failure(project: pytest.Pytester) -> None:

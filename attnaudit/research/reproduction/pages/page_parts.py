@@ -69,7 +69,7 @@ class Part:
             by_corpus.setdefault(row.name.partition("/")[0], []).append(row)
         return [(corpus_title(one) if one in CORPORA else one.capitalize(), found) for one, found in by_corpus.items()]
 
-    def groups(self, name: str) -> list[tuple[str, list[Picture]]]:
+    def picture_groups(self, name: str) -> list[tuple[str, list[Picture]]]:
         """Return the pictures of a table in groups, each with a heading.
 
         The first group has the heading "" and is shown; the other groups are folded. They contain the pictures of

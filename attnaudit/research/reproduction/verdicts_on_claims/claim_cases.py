@@ -242,9 +242,7 @@ def difference(
     pairs = [(value, minus[seed]) for seed, value in values.items() if seed in minus]
     saturated = bool(pairs) and ends is not None and all(_at_one_end(pair, ends) for pair in pairs)
     gaps = tuple(a - b for a, b in pairs)
-    return Case(
-        name=name, values=gaps, excluded=excluded, unfinished=unfinished, saturated=saturated, again=again
-    )  # fmt: skip
+    return Case(name=name, values=gaps, excluded=excluded, unfinished=unfinished, saturated=saturated, again=again)
 
 
 def _at_one_end(pair: tuple[float, float], ends: Ends) -> bool:
